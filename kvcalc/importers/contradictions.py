@@ -87,7 +87,7 @@ def _repeats(kinds: list[str], period: int) -> bool:
     (True, False)
     """
     for kind in set(kinds):
-        places = [place for place, other in enumerate(kinds) if other == kind]
+        places = [index for index, other in enumerate(kinds) if other == kind]
         if places == list(range(places[0] % period, len(kinds), period)):
             return True
     return len(kinds) < period

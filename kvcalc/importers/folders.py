@@ -115,12 +115,12 @@ def _weights(folder: Path, names: Sequence[str]) -> tuple[str | None, list[str]]
     """Return the file or index that holds a folder's weights, and which files of it are missing."""
     files = [name for name in names if name.endswith(".safetensors") and not _BESIDE.search(name)]
     indices = [name for name in names if name.endswith(_INDEX)]
-    found = _choose(indices, f"model{_INDEX}") or _choose(files, "model.safetensors")
-    if found is None and len({tuple(shard_names(folder / name)) for name in files}) == 1:
-        found = files[0]
-    if found is None:
+    weights = _choose(indices, f"model{_INDEX}") or _choose(files, "model.safetensors")
+    if weights is None and len({tuple(shard_names(folder / name)) for name in files}) == 1:
+        weights = files[0]
+    if weights is None:
         return None, []
-    return found, [name for name in shard_names(folder / found) if not _is_held(folder / name)]
+    return weights, [name for name in shard_names(folder / weights) if not _is_held(folder / name)]
 
 
 def _choose(names: Sequence[str], preferred: str) -> str | None:

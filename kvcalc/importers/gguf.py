@@ -277,8 +277,8 @@ def whole_header(name: str, read: Callable[[str], GgufHeader]) -> GgufHeader:
         return header
     if named is None or int(named["count"]) != count or count > _MAX_SHARDS:
         raise ProfileError(f"one of {count} parts, but its name does not say which", where=header.where)
-    places = (f"{named['stem']}-{place:05d}-of-{count:05d}.gguf" for place in range(1, count + 1))
-    parts = [header if place == name else read(place) for place in places]
+    places = (f"{named['stem']}-{number:05d}-of-{count:05d}.gguf" for number in range(1, count + 1))
+    parts = [header if number == name else read(number) for number in places]
     tensors: dict[str, Tensor] = {}
     for part in parts:
         if not tensors.keys().isdisjoint(part.tensors):

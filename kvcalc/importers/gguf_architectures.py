@@ -141,9 +141,9 @@ def check_known(architecture: str, *, where: str) -> None:
     if architecture in _KNOWN:
         return
     reason = _UNREAD.get(architecture, "not known to kvcalc, and is not guessed")
-    told = f"is not read: {reason}" if architecture in _UNREAD else f"is {reason}"
+    reason_text = f"is not read: {reason}" if architecture in _UNREAD else f"is {reason}"
     raise UnsupportedError(
-        f"the architecture {architecture[:60]!r} {told}",
+        f"the architecture {architecture[:60]!r} {reason_text}",
         where=f"{where}, general.architecture",
         hint=did_you_mean(architecture[:60], _KNOWN) or "describe its layers in a profile",
     )

@@ -97,15 +97,15 @@ def layer_tensors(table: TensorTable, layers: int) -> tuple[dict[int, dict[str, 
     inside: dict[int, dict[str, Tensor]] = {}
     outer: dict[str, Tensor] = {}
     for name, tensor in table.tensors.items():
-        found = _LAYER.fullmatch(name)
-        if found is None:
+        match = _LAYER.fullmatch(name)
+        if match is None:
             outer[name] = tensor
-        elif int(found[1]) < layers:
-            if _OLD_EXPERT.search(found[2].removesuffix(".weight")):
+        elif int(match[1]) < layers:
+            if _OLD_EXPERT.search(match[2].removesuffix(".weight")):
                 raise ProfileError(
                     "each expert is a tensor of its own: an old file", where=table.where, hint="convert it again"
                 )
-            inside.setdefault(int(found[1]), {})[found[2]] = tensor
+            inside.setdefault(int(match[1]), {})[match[2]] = tensor
     # Some conversions hold the up-projection of a latent cache twice, whole and in its two halves.
     for tensors in inside.values():
         if "attn_k_b.weight" in tensors and "attn_v_b.weight" in tensors:

@@ -153,17 +153,17 @@ def lint(path: Path) -> list[KeyUse]:
     """
     data = read_config_file(path)
     _, uses = import_config(data, name="linted", where=str(path))
-    found = dict(uses)
+    unique = dict(uses)
     for key, value in _leaves(data, ""):
         if any(key == used or (key.startswith(f"{used}.") and _is_leaf_use(uses[used])) for used in uses):
             continue
         if looks_relevant(key):
-            found[key] = KeyUse(
+            unique[key] = KeyUse(
                 key, value, "ignored", "not read by the rule of this architecture, though it looks relevant"
             )
         else:
-            found[key] = KeyUse(key, value, "ignored", "decides neither memory nor compute")
-    return sorted(found.values(), key=lambda use: (("used", "defaulted", "ignored").index(use.use), use.key))
+            unique[key] = KeyUse(key, value, "ignored", "decides neither memory nor compute")
+    return sorted(unique.values(), key=lambda use: (("used", "defaulted", "ignored").index(use.use), use.key))
 
 
 def _is_leaf_use(use: KeyUse) -> bool:
@@ -204,8 +204,8 @@ def _default_notes(uses: Mapping[str, KeyUse]) -> tuple[str, ...]:
         ("the config does not give its own size; the defaults of its class stand in", assumed),
         ("left out by the config, so that the default of its class holds", others),
     )
-    said = tuple(f"{what}: {', '.join(map(_shown_default, found))}" for what, found in notes if found)
-    return (*said, *(use.why for use in dtype))
+    texts = tuple(f"{what}: {', '.join(map(_shown_default, defaults))}" for what, defaults in notes if defaults)
+    return (*texts, *(use.why for use in dtype))
 
 
 def _says(use: KeyUse) -> bool:

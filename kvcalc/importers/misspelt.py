@@ -140,10 +140,10 @@ def _near(one: str, other: str) -> bool:
     return may_be and _distance(one, other, allowed) <= allowed
 
 
-def _distance(one: str, other: str, most: int = 99) -> int:
+def _distance(one: str, other: str, limit: int = 99) -> int:
     """Return the letters to change, each at most once, neighbours that are swapped as one (Damerau 1964).
 
-    Beyond ``most`` it is only known to be more.
+    Beyond ``limit`` it is only known to be more.
 
     >>> _distance("window", "widnow"), _distance("heads", "head"), _distance("size", "sizes_")
     (1, 1, 2)
@@ -157,6 +157,6 @@ def _distance(one: str, other: str, most: int = 99) -> int:
             if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == wanted:
                 cost = min(cost, last[j - 2] + 1)
             row.append(cost)
-        if min(row) > most and min(before) > most:
-            return most + 1
+        if min(row) > limit and min(before) > limit:
+            return limit + 1
     return row[-1]

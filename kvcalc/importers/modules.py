@@ -117,12 +117,12 @@ def table_modules(shape: Shape) -> list[Module]:
     tables = [*shape.embeddings, *(shape.encoder.embeddings if shape.encoder is not None else ())]
     return [
         Module(
-            part="head" if tied and place == 0 else table.part,
-            names=TOKEN_TABLES if place == 0 else (table.name,),
+            part="head" if tied and index == 0 else table.part,
+            names=TOKEN_TABLES if index == 0 else (table.name,),
             inputs=table.width,
             outputs=table.rows,
         )
-        for place, table in enumerate(tables)
+        for index, table in enumerate(tables)
     ]
 
 

@@ -174,9 +174,9 @@ def kv_scheme(config: Config, *keys: str) -> str | None:
     value = config.raw(key)
     if isinstance(value, dict):
         kind = f"{value.get('num_bits')} {value.get('type')}"
-        found = {"8 float": "fp8", "8 int": "int8", "4 float": "nvfp4"}.get(kind)
+        name = {"8 float": "fp8", "8 int": "int8", "4 float": "nvfp4"}.get(kind)
     else:
-        found = {"fp8": "fp8", "int8": "int8", "nvfp4": "nvfp4"}.get(str(value).lower())
-    if found is None:
+        name = {"fp8": "fp8", "int8": "int8", "nvfp4": "nvfp4"}.get(str(value).lower())
+    if name is None:
         raise refuse_method(config, key, value)
-    return found
+    return name

@@ -117,10 +117,10 @@ class _Text:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    by_key = dict(pairs)
+    if len(by_key) != len(pairs):
         raise ValueError
-    return found
+    return by_key
 
 
 def read_header(read: Read, size: int, *, where: str) -> dict[str, Tensor]:
@@ -256,7 +256,7 @@ def shard_names(path: Path) -> list[str]:
     if not 1 <= count <= _MAX_SHARDS:
         raise ProfileError(f"the name speaks of {count} shards", where=str(path))
     width = len(shard["place"])
-    return [f"{shard['stem']}-{place:0{width}d}-of-{shard['count']}.safetensors" for place in range(1, count + 1)]
+    return [f"{shard['stem']}-{number:0{width}d}-of-{shard['count']}.safetensors" for number in range(1, count + 1)]
 
 
 def _local(path: Path) -> dict[str, Tensor]:

@@ -121,12 +121,12 @@ def _refuse_adapter(table: TensorTable) -> None:
 
 def _layers(tensors: Mapping[str, Tensor], pattern: re.Pattern[str]) -> dict[int, dict[str, tuple[str, Tensor]]]:
     """Return the tensors of each layer: name inside the layer to full name and tensor."""
-    found: dict[int, dict[str, tuple[str, Tensor]]] = {}
+    layers: dict[int, dict[str, tuple[str, Tensor]]] = {}
     for name, tensor in tensors.items():
         layer = pattern.match(name)
         if layer is not None:
-            found.setdefault(int(layer[1]), {})[name[layer.end() :]] = (name, tensor)
-    return found
+            layers.setdefault(int(layer[1]), {})[name[layer.end() :]] = (name, tensor)
+    return layers
 
 
 def _check_layers(
@@ -135,12 +135,12 @@ def _check_layers(
     """Refuse layers too many or too few; prediction layers may follow the model's own."""
     predicted = profile.layers + _announced(config)
     own = [
-        place for place, inner in layers.items()
-        if place < profile.layers or not (place < predicted or any(_PREDICTION.search(name) for name in inner))
+        number for number, inner in layers.items()
+        if number < profile.layers or not (number < predicted or any(_PREDICTION.search(name) for name in inner))
     ]  # fmt: skip
     _check_count("layers", max(own, default=-1) + 1, profile.layers, where)
-    missing = next((place for place, block in enumerate(profile.blocks)
-                    if place not in layers and block.vector_parameters), None)  # fmt: skip
+    missing = next((number for number, block in enumerate(profile.blocks)
+                    if number not in layers and block.vector_parameters), None)  # fmt: skip
     if missing is not None:
         raise _contradiction(f"the file has no tensor of layer {missing}; the config implies one", where)
 
@@ -167,12 +167,12 @@ def _has_head(table: TensorTable, profile: ModelProfile, tokens: str) -> bool:
     if head is None or head.tied:
         return True
     sides = (head.rows, head.width or profile.hidden_size)
-    found = [name for name, tensor in table.tensors.items() if _LAYER.match(name) is None and name != tokens
+    unnumbered = [name for name, tensor in table.tensors.items() if _LAYER.match(name) is None and name != tokens
              and (_HEAD.search(name) or tensor.shape == sides)]  # fmt: skip
-    named = next((name for name in found if name.endswith("lm_head.weight")), None)
+    named = next((name for name in unnumbered if name.endswith("lm_head.weight")), None)
     if named is not None:
         _check_shape(named, table.tensors[named], [sides], "the output head", table.where)
-    return bool(found)
+    return bool(unnumbered)
 
 
 def _is_bare(tokens: str, config: Mapping[str, Any]) -> bool:
@@ -187,16 +187,16 @@ def _check_matrices(
 ) -> tuple[str, ...]:
     implied = {block: _implied(block, profile.hidden_size) for block in profile.block_counts}
     checked = 0
-    for place, inner in sorted(layers.items()):
-        if place >= profile.layers:
+    for number, inner in sorted(layers.items()):
+        if number >= profile.layers:
             continue
-        block = profile.blocks[place]
-        _check_experts(inner, block, place, where)
+        block = profile.blocks[number]
+        _check_experts(inner, block, number, where)
         for local, (name, tensor) in inner.items():
             matrix = _matrix_of(local)
             sides = implied[block].get(matrix or "")
             if matrix and sides and tensor.dtype in _UNPACKED:
-                _check_shape(name, tensor, sides, f"{matrix} of layer {place}", where)
+                _check_shape(name, tensor, sides, f"{matrix} of layer {number}", where)
                 checked += matrix.startswith("attention")
     if checked or not any(name.startswith("attention.") for sides in implied.values() for name in sides):
         return ()
@@ -204,10 +204,10 @@ def _check_matrices(
 
 
 def _matrix_of(local: str) -> str | None:
-    found = _MODULE.search(local)
-    if found is None:
+    match = _MODULE.search(local)
+    if match is None:
         return None
-    leaf, module = found["leaf"], found["module"]
+    leaf, module = match["leaf"], match["module"]
     if module in {"mlp", "feed_forward"}:
         return _MATRIX_OF.get(("mlp", leaf))
     either = _MATRIX_OF.get(("mlp", leaf)) if module == "mixer" else None
@@ -230,7 +230,7 @@ def _implied(block: Block, hidden: int) -> dict[str, list[_Sides]]:
 
 
 def _check_experts(inner: Iterable[str], block: Block, place: int, where: str) -> None:
-    numbers = [int(found[1]) for found in map(_EXPERT.search, inner) if found is not None]
+    numbers = [int(match[1]) for match in map(_EXPERT.search, inner) if match is not None]
     if numbers and isinstance(block.mlp, Mixture):
         _check_count(f"experts in layer {place}", max(numbers) + 1, block.mlp.experts, where)
 

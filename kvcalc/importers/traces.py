@@ -165,9 +165,9 @@ def _csv_rows(path: Path, columns: TraceColumns | None) -> Iterator[_Row]:
             header = [name.strip() for name in next(reader, [])]
             found = columns or _known(header, path)
             places = [_place(header, name, path) for name in found.names]
-            longest = max(place for place in places if place is not None)
+            longest = max(index for index in places if index is not None)
             # of a column that is not there, another's values, which nobody looks at
-            values = itemgetter(*[longest if place is None else place for place in places])
+            values = itemgetter(*[longest if index is None else index for index in places])
             for row in reader:
                 if len(row) == len(header):
                     lines.next_record()
@@ -324,13 +324,13 @@ def _segments(hashes: Any, prompt_tokens: int, columns: TraceColumns) -> tuple[S
             f"{len(hashes)} ids in {columns.hashes} for a prompt of {prompt_tokens:,} tokens",
             hint=f"an id for each block of {size} tokens, the last one as long as what is left",
         )
-    found: list[Segment] = []
+    segments: list[Segment] = []
     left = prompt_tokens
     for block in hashes:
         tokens = min(size, left)
         left -= tokens
-        if found and found[-1].start + found[-1].tokens == block * size:
-            found[-1] = Segment(0, found[-1].start, found[-1].tokens + tokens)
+        if segments and segments[-1].start + segments[-1].tokens == block * size:
+            segments[-1] = Segment(0, segments[-1].start, segments[-1].tokens + tokens)
         else:
-            found.append(Segment(0, block * size, tokens))
-    return tuple(found)
+            segments.append(Segment(0, block * size, tokens))
+    return tuple(segments)

@@ -144,10 +144,10 @@ def _widths(parts: _Parts) -> list[int]:
 
 def _named_kinds(value: Any) -> set[str]:
     entries = value if isinstance(value, list) else [value]
-    found: set[str] = set()
+    kinds: set[str] = set()
     for entry in entries:
-        found |= _named_kinds(entry) if isinstance(entry, list) else {str(entry)}
-    return found
+        kinds |= _named_kinds(entry) if isinstance(entry, list) else {str(entry)}
+    return kinds
 
 
 def _narrow(text: Config, value: Any) -> bool:

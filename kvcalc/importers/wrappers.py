@@ -138,8 +138,8 @@ def _table(kind: str, model_type: object) -> dict[str, Any]:
     global _tables  # noqa: PLW0603  read once; 200 kB that most runs never need
     if _tables is None:
         _tables = json.loads(Path(__file__).with_name("class_defaults.json").read_text(encoding="utf-8"))
-    found: dict[str, Any] = _tables[kind].get(model_type, {}) if isinstance(model_type, str) else {}
-    return found
+    table: dict[str, Any] = _tables[kind].get(model_type, {}) if isinstance(model_type, str) else {}
+    return table
 
 
 def class_defaults(model_type: object) -> dict[str, Any]:
@@ -160,11 +160,11 @@ def checkpoint_dtype(chain: Sequence[Config]) -> str:
     """Return the format of the checkpoint's unquantised tensors: the outermost config that names one decides."""
     named: object = None
     for config in chain:
-        found = config.raw("dtype", "torch_dtype", default=None) if named is None else None
-        if named is None and found not in (None, "auto"):
-            if not isinstance(found, str):
-                raise config.bad("dtype", found, "the name of a format")
-            named = found
+        dtype = config.raw("dtype", "torch_dtype", default=None) if named is None else None
+        if named is None and dtype not in (None, "auto"):
+            if not isinstance(dtype, str):
+                raise config.bad("dtype", dtype, "the name of a format")
+            named = dtype
         elif named is not None:
             for key in ("dtype", "torch_dtype"):
                 config.pass_over(key, "the wrapper decides it")

@@ -91,13 +91,13 @@ class BlockPool:
 
     def find_prefix(self, keys: Iterable[int]) -> list[int]:
         """Return the blocks that hold the longest cached prefix of a sequence with those keys."""
-        found: list[int] = []
+        cached: list[int] = []
         for key in keys:
             blocks = self._cached.get(key)
             if not blocks:
                 break
-            found.append(next(iter(blocks)))
-        return found
+            cached.append(next(iter(blocks)))
+        return cached
 
     def missing(self, table: BlockTable, *, tokens: int) -> int:
         """Return the blocks that a sequence lacks to hold so many tokens."""
@@ -145,8 +145,8 @@ class BlockPool:
 
     def hash_blocks(self, table: BlockTable, keys: Sequence[int]) -> None:
         """Register a sequence's blocks under their keys, one for each full block; those registered before stay."""
-        for place in range(table.registered, len(keys)):
-            block, key = table.blocks[place], keys[place]
+        for index in range(table.registered, len(keys)):
+            block, key = table.blocks[index], keys[index]
             self._key[block] = key
             self._cached.setdefault(key, {})[block] = None
         table.registered = max(table.registered, len(keys))
@@ -204,19 +204,19 @@ def block_keys(segments: Iterable[Segment], *, block_size: int, parent: int = 0)
     (2, 2, True, False)
     """
     keys: list[int] = []
-    held: list[int] = []
+    pending: list[int] = []
     room = block_size
     for stream, first, tokens in segments:
         start, left = first, tokens
         while left:
             taken = min(left, room)
-            if held and held[-3] == stream and held[-2] + held[-1] == start:
-                held[-1] += taken
+            if pending and pending[-3] == stream and pending[-2] + pending[-1] == start:
+                pending[-1] += taken
             else:
-                held += (stream, start, taken)
+                pending += (stream, start, taken)
             start, left, room = start + taken, left - taken, room - taken
             if not room:
-                parent = hash((parent, *held))
+                parent = hash((parent, *pending))
                 keys.append(parent)
-                held, room = [], block_size
+                pending, room = [], block_size
     return keys

@@ -222,8 +222,8 @@ class GroupedCache:
     def allocate(self, sequence: ServedSequence, hit: Sequence[int], *, tokens: int) -> None:
         """Give a waiting sequence its blocks."""
         del hit
-        self._held[sequence] = held = self._holding(sequence.computed, tokens)
-        self.free -= held
+        self._held[sequence] = holding = self._holding(sequence.computed, tokens)
+        self.free -= holding
 
     def can_append(self, sequence: ServedSequence, *, tokens: int) -> bool:
         """Whether a running sequence can hold so many tokens, after giving back what it needs no more."""

@@ -162,8 +162,8 @@ class _Search:
         rise = self._known[two] - self._known[one]
         if rise <= 0:
             return None
-        place = two - self._known[two] * (two - one) / rise
-        return math.exp(place) if abs(place) < math.log(_MAX_RATE) else None
+        crossing = two - self._known[two] * (two - one) / rise
+        return math.exp(crossing) if abs(crossing) < math.log(_MAX_RATE) else None
 
 
 class StationaryRuns:
@@ -206,24 +206,24 @@ class StationaryRuns:
         if self._tries_short and self.length is not None:
             usual, self.length = self.length, run_length(factor=_SHORT * self._factor)
             try:
-                found = self._once(rate)
-                short = run_length(found.running, factor=_SHORT * self._factor)
-                if found.likely_pressure < _FAR and short.requests <= self.length.requests:
-                    return found
+                measured = self._once(rate)
+                short = run_length(measured.running, factor=_SHORT * self._factor)
+                if measured.likely_pressure < _FAR and short.requests <= self.length.requests:
+                    return measured
             except BrokenOffError as ended:
                 return ended.broken
             finally:
                 self.length = usual
         while True:
             try:
-                found = self._once(rate)
+                measured = self._once(rate)
             except BrokenOffError as ended:
                 return ended.broken
-            if self.length is None or found.broken:
-                return found
-            needed = run_length(found.running, factor=self._factor)
+            if self.length is None or measured.broken:
+                return measured
+            needed = run_length(measured.running, factor=self._factor)
             if needed.requests <= _NEARLY * self.length.requests:
-                return found
+                return measured
             self.length = needed
 
     def _once(self, rate: float) -> Measured:
@@ -272,12 +272,12 @@ def find_capacity(
     broken = [""]
 
     def pressure(rate: float) -> float:
-        found = runs.measured(rate)
-        wrong = [found] if isinstance(found, str) else list(found.broken)
+        measured = runs.measured(rate)
+        wrong = [measured] if isinstance(measured, str) else list(measured.broken)
         broken.extend(wrong[:1])
         if progress is not None:
             progress(rate, not wrong)
-        return math.inf if isinstance(found, str) else found.pressure
+        return math.inf if isinstance(measured, str) else measured.pressure
 
     highest = highest_rate(pressure, start_per_s=load.rate or 1.0, tolerance=tolerance)
     return Capacity(

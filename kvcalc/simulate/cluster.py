@@ -140,22 +140,22 @@ class Cluster:
         """Return the number of the replica that a request is dealt to."""
         if self._routing == "round-robin":
             return self._dealt % len(self.replicas)
-        least = min(self._loads)
+        lowest_load = min(self._loads)
         if self._routing == "least-loaded":
-            return self._loads.index(least)
-        return self._with_prefix(request, least + _MAX_UNEQUAL)
+            return self._loads.index(lowest_load)
+        return self._with_prefix(request, lowest_load + _MAX_UNEQUAL)
 
-    def _with_prefix(self, request: Request, most: int) -> int:
+    def _with_prefix(self, request: Request, max_load: int) -> int:
         """Return the number of the replica with the most of a prompt in its cache, among those not busier than a load.
 
         Of equals the least loaded, and of those the first.
         """
         end = ticks(request.arrival_s)
         for number, replica in enumerate(self.replicas):
-            if self._loads[number] <= most:
+            if self._loads[number] <= max_load:
                 replica.catch_up(end)
                 self._note(number)
-        allowed = [number for number, load in enumerate(self._loads) if load <= most]
+        allowed = [number for number, load in enumerate(self._loads) if load <= max_load]
         return max(allowed, key=lambda number: (self.replicas[number].prefix_hit(request), -self._loads[number]))
 
 

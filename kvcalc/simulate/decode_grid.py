@@ -247,12 +247,12 @@ def _fits(deployment: Deployment, batches: Numbers, contexts: Numbers) -> Number
     """
     falls = any(mixer.bends.period > 1 for mixer in deployment.model.mixers)
     if falls or len(contexts) <= len(batches):
-        most = int(batches.max())
-        largest = np.array([largest_batch(deployment, context=int(context), limit=most) for context in contexts])
+        max_batch = int(batches.max())
+        largest = np.array([largest_batch(deployment, context=int(context), limit=max_batch) for context in contexts])
         fitting: Numbers = batches[None, :] <= largest[:, None]
     else:
-        most = int(contexts.max())
-        longest = np.array([longest_context(deployment, batch=int(batch), limit=most) for batch in batches])
+        max_batch = int(contexts.max())
+        longest = np.array([longest_context(deployment, batch=int(batch), limit=max_batch) for batch in batches])
         fitting = contexts[:, None] <= longest[None, :]
     return fitting.ravel()
 

@@ -173,17 +173,17 @@ class PrefixTree:
         self._size = block_size
         self._root = _Node(None, (), 0)
 
-    def find(self, runs: Sequence[ContentRun], most: int) -> tuple[list[Part], int]:
+    def find(self, runs: Sequence[ContentRun], max_blocks: int) -> tuple[list[Part], int]:
         """Return the longest cached prefix of at most some blocks: the first copy of each run, and the blocks found."""
         parts: list[Part] = []
         found = offset = index = 0
         children = self._root.children
-        while found < most:
+        while found < max_blocks:
             content, blocks = runs[index]
             node = children.get((content[0], content[1] + offset * self._size) if offset else content)
             if node is None:
                 break
-            shared = min(node.blocks, blocks - offset, most - found)
+            shared = min(node.blocks, blocks - offset, max_blocks - found)
             parts.append((node.copies[0], shared))
             found += shared
             if shared < node.blocks:
@@ -250,12 +250,12 @@ class PrefixTree:
         """Give up a number of blocks, or all, that a sequence left, the last first; return the number given up."""
         evicted = 0
         while left.copies and evicted < blocks:
-            node, most = left.copies[-1].node, blocks - evicted
-            if node.blocks > most:
+            node, wanted = left.copies[-1].node, blocks - evicted
+            if node.blocks > wanted:
                 if len(node.copies) == 1:
-                    node.blocks -= most
+                    node.blocks -= wanted
                     return blocks
-                self._split(node, node.blocks - most)
+                self._split(node, node.blocks - wanted)
             copy = left.copies.pop()
             node = copy.node
             evicted += node.blocks

@@ -48,13 +48,13 @@ class _Replay:
 
     def __init__(self, inputs: Mapping[str, Any]) -> None:
         options, requests = _part(inputs, "scheduler", dict), _part(inputs, "requests", list)
-        num_blocks = _whole(inputs, "num_gpu_blocks", "inputs", least=2, most=_MAX_BLOCKS)
+        num_blocks = _whole(inputs, "num_gpu_blocks", "inputs", minimum=2, maximum=_MAX_BLOCKS)
         self.overlapped = "AsyncScheduler" in str(options.get("kind", ""))
         self.limits = _limits(options, num_blocks, overlapped=self.overlapped)
         self.accepted = _accepted(options.get("spec_accept"), self.limits.speculative_tokens)
         cache = PagedCache(
             num_blocks=num_blocks,
-            block_size=_whole(inputs, "block_size", "inputs", least=1),
+            block_size=_whole(inputs, "block_size", "inputs", minimum=1),
             prefix_caching=self.limits.prefix_caching,
         )
         self.scheduler: Scheduler[ServedSequence] = Scheduler(self.limits, cache)
@@ -63,7 +63,7 @@ class _Replay:
             where = f"inputs.requests[{order}]"
             sequence = _sequence(order, request, where)
             self._check_fits(sequence, cache, where)
-            arrival = _whole(request, "arrival_step", where, default=0, most=_MAX_STEPS)
+            arrival = _whole(request, "arrival_step", where, default=0, maximum=_MAX_STEPS)
             arrivals.setdefault(arrival, []).append(sequence)
         self.arrivals = arrivals
         self.flying: deque[tuple[int, Step[ServedSequence]]] = deque()
@@ -168,15 +168,15 @@ def _names(sequences: Any) -> list[str]:
 
 def _limits(options: Mapping[str, Any], num_blocks: int, *, overlapped: bool) -> Limits:
     where = "inputs.scheduler"
-    budget = _whole(options, "max_num_batched_tokens", where, least=1)
+    budget = _whole(options, "max_num_batched_tokens", where, minimum=1)
     share = options.get("watermark", 0)
     if not isinstance(share, int | float) or not 0 <= share <= 1:
         raise InputError(f"watermark must be a share from 0 to 1, not {str(share)[:40]!r}", where=where)
     watermark = int(share * num_blocks)
     return Limits(
-        max_num_batched_tokens=_whole(options, "max_num_scheduled_tokens", where, default=budget, least=1),
-        max_num_seqs=_whole(options, "max_num_seqs", where, least=1),
-        max_model_len=_whole(options, "max_model_len", where, least=1),
+        max_num_batched_tokens=_whole(options, "max_num_scheduled_tokens", where, default=budget, minimum=1),
+        max_num_seqs=_whole(options, "max_num_seqs", where, minimum=1),
+        max_model_len=_whole(options, "max_model_len", where, minimum=1),
         policy=options.get("policy", "fcfs"),
         prefix_caching=bool(options.get("enable_prefix_caching", False)),
         long_prefill_token_threshold=_whole(options, "long_prefill_token_threshold", where, default=0),
@@ -189,18 +189,18 @@ def _limits(options: Mapping[str, Any], num_blocks: int, *, overlapped: bool) ->
 
 
 def _sequence(order: int, request: Mapping[str, Any], where: str) -> ServedSequence:
-    prompt_tokens = _whole(request, "prompt_len", where, least=1)
-    output_tokens = _whole(request, "max_tokens", where, least=1)
+    prompt_tokens = _whole(request, "prompt_len", where, minimum=1)
+    output_tokens = _whole(request, "max_tokens", where, minimum=1)
     prompt = _segments(request.get("prompt", []), f"{where}.prompt")
     if prompt and sum(segment.tokens for segment in prompt) != prompt_tokens:
         raise InputError(f"the segments of the prompt are not {prompt_tokens} tokens", where=f"{where}.prompt")
-    stream = _whole(request, "gen_stream", where, default=_OWN_STREAMS + order, most=2 * _OWN_STREAMS)
+    stream = _whole(request, "gen_stream", where, default=_OWN_STREAMS + order, maximum=2 * _OWN_STREAMS)
     return ServedSequence(
         name=str(request.get("id", f"r{order}")),
         order=order,
         prompt_tokens=prompt_tokens,
         output_tokens=output_tokens,
-        priority=_whole(request, "priority", where, default=0, least=-_MAX_TOKENS),
+        priority=_whole(request, "priority", where, default=0, minimum=-_MAX_TOKENS),
         content=(*(prompt or (Segment(stream, 0, prompt_tokens),)), Segment(stream, _GENERATED, output_tokens)),
     )
 
@@ -222,8 +222,8 @@ def _whole(
     where: str,
     *,
     default: int | None = None,
-    least: int = 0,
-    most: int = _MAX_TOKENS,
+    minimum: int = 0,
+    maximum: int = _MAX_TOKENS,
 ) -> int:
     """Return a whole number of a scenario.
 
@@ -231,7 +231,9 @@ def _whole(
         InputError: it is missing, no whole number, or too small.
     """
     value = mapping.get(name, default)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        problem = "is missing" if value is None else f"must be a whole number from {least} to {most:,}, not {value!r}"
+    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+        problem = (
+            "is missing" if value is None else f"must be a whole number from {minimum} to {maximum:,}, not {value!r}"
+        )
         raise InputError(f"{name} {problem}", where=where)
     return value

@@ -66,8 +66,8 @@ class Series(Waits):
         """Take in a time in the queue, in the slices in which it lies."""
         if end_s > self._end_s:
             self._reach(end_s)
-        most = len(self._slices) - 1
-        first, last = min(int(start_s / self._slice_s), most), min(int(end_s / self._slice_s), most)
+        end = len(self._slices) - 1
+        first, last = min(int(start_s / self._slice_s), end), min(int(end_s / self._slice_s), end)
         if first == last:
             self._slices[first][_WAITING] += end_s - start_s
             return

@@ -157,11 +157,11 @@ def block_groups(layout: Layout, *, step_tokens: int) -> tuple[BlockGroup, ...]:
         if group.kind in {"state", "cross"}:
             groups.append(BlockGroup(block_size=size, constant=group.needed_blocks))
         elif group.kind == "sliding":
-            most = group.reach - 1 + step_tokens
-            groups.append(BlockGroup(block_size=size, window=group.reach, admission_tokens=most))
+            reached = group.reach - 1 + step_tokens
+            groups.append(BlockGroup(block_size=size, window=group.reach, admission_tokens=reached))
         elif group.kind == "chunked":
-            most = group.reach + step_tokens
-            groups.append(BlockGroup(block_size=size, chunk=group.reach, admission_tokens=most))
+            reached = group.reach + step_tokens
+            groups.append(BlockGroup(block_size=size, chunk=group.reach, admission_tokens=reached))
         else:
             groups.append(BlockGroup(block_size=size))
     return tuple(groups)

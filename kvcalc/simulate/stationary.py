@@ -173,20 +173,20 @@ class StationaryPart(Observer):
                 self._warming_up(values)
             return
         self._counted += 1
-        for place, (column, most_s, name, allowed) in enumerate(self._watched):
+        for index, (column, most_s, name, allowed) in enumerate(self._watched):
             if values[column] > most_s:
-                self._above[place] += 1
-                if self._above[place] > allowed:
+                self._above[index] += 1
+                if self._above[index] > allowed:
                     raise BrokenOffError(name)
         self._look(served.finish_s)
 
     def _warming_up(self, values: Sequence[float]) -> None:
         """Break off a run most of whose first requests break a limit."""
         self._early += 1
-        for place, (column, most_s, name, allowed) in enumerate(self._watched):
-            self._early_above[place] += values[column] > most_s
+        for index, (column, most_s, name, allowed) in enumerate(self._watched):
+            self._early_above[index] += values[column] > most_s
             share = min(0.95, 0.5 + allowed / (self._length.requests if self._length else 1))
-            if self._early >= self._enough and self._early_above[place] > share * self._early:
+            if self._early >= self._enough and self._early_above[index] > share * self._early:
                 raise BrokenOffError(name)
 
     def _look(self, now_s: float) -> None:
@@ -209,21 +209,21 @@ class StationaryPart(Observer):
             metrics: of the whole run, for times between single tokens.
         """
         width = 2 + len(_COLUMNS)
-        rows = sorted(zip(*(self._rows[place::width] for place in range(width)), strict=True))
+        rows = sorted(zip(*(self._rows[column::width] for column in range(width)), strict=True))
         first = 0 if self._length is None else min(self._length.warm_up, len(rows) // 2)
         counted = rows[first:]
-        found = {name: _statistics([row[2 + place] for row in counted]) for place, name in enumerate(_COLUMNS)}
+        latencies = {name: _statistics([row[2 + column] for row in counted]) for column, name in enumerate(_COLUMNS)}
         if any(each.latency == "inter_token" for each in self._limits):
-            found["inter_token"] = metrics.statistics("inter_token")
+            latencies["inter_token"] = metrics.statistics("inter_token")
         running, piled = _inside(rows, first)
-        pressures = {str(each): found[each.latency][each.statistic] / each.most_s for each in self._limits}
-        likely = {str(each): _upper(counted, each, found) / each.most_s for each in self._limits}
+        pressures = {str(each): latencies[each.latency][each.statistic] / each.most_s for each in self._limits}
+        likely = {str(each): _upper(counted, each, latencies) / each.most_s for each in self._limits}
         broken = [name for name, pressure in pressures.items() if pressure > 1]
         if piled > max(_MAX_PILED, 1 / math.sqrt(max(1, len(counted)))):
             broken.append(SERVED_RATE)
         return Measured(
             requests=len(counted),
-            latencies_s=found,
+            latencies_s=latencies,
             running=running,
             piled_share=piled,
             pressure=math.inf if SERVED_RATE in broken else max(pressures.values(), default=0.0),
@@ -238,8 +238,8 @@ def _statistics(values: list[float]) -> dict[str, float]:
     known = sorted(value for value in values if not math.isnan(value))
     if not known:
         return dict.fromkeys((*SHARES, "mean"), 0.0)
-    found = {name: _quantile(known, share) for name, share in SHARES.items()}
-    return found | {"mean": math.fsum(known) / len(known)}
+    figures = {name: _quantile(known, share) for name, share in SHARES.items()}
+    return figures | {"mean": math.fsum(known) / len(known)}
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
@@ -254,8 +254,8 @@ def _inside(rows: Sequence[tuple[float, ...]], first: int) -> tuple[float, float
     ends = sorted(row[1] for row in rows)
     starts = sorted(row[0] + row[-1] for row in rows)
     places = range(first, len(rows))
-    inside = math.fsum(place - bisect_left(ends, rows[place][0]) for place in places)
-    queued = [place - bisect_left(starts, rows[place][0]) for place in places]
+    inside = math.fsum(index - bisect_left(ends, rows[index][0]) for index in places)
+    queued = [index - bisect_left(starts, rows[index][0]) for index in places]
     half = len(queued) // 2
     if not half:
         return inside, 0.0
@@ -263,13 +263,13 @@ def _inside(rows: Sequence[tuple[float, ...]], first: int) -> tuple[float, float
     return inside / len(places), (late - early) / half
 
 
-def _upper(rows: Sequence[tuple[float, ...]], limit: Limit, found: dict[str, dict[str, float]]) -> float:
+def _upper(rows: Sequence[tuple[float, ...]], limit: Limit, statistics: dict[str, dict[str, float]]) -> float:
     """Return the upper end of a statistic: in 19 of 20 runs the true one lies below.
 
     Requests that follow each other resemble each other, so that the spread is that of batches of them: of the shares
     above the statistic for a quantile, of the means for a mean.
     """
-    value = found[limit.latency][limit.statistic]
+    value = statistics[limit.latency][limit.statistic]
     if limit.latency not in _COLUMNS:
         return value
     column = 2 + _COLUMNS.index(limit.latency)
@@ -278,7 +278,7 @@ def _upper(rows: Sequence[tuple[float, ...]], limit: Limit, found: dict[str, dic
     size = len(values) // _BATCHES
     if size < _BATCHES:
         return value
-    batches = [values[place * size : (place + 1) * size] for place in range(_BATCHES)]
+    batches = [values[index * size : (index + 1) * size] for index in range(_BATCHES)]
     share = SHARES.get(limit.statistic)
     if share is None:
         return value + _DEVIATES * _error([math.fsum(each) / max(1, len(each)) for each in batches])

@@ -329,16 +329,16 @@ class _Conversation:
     def ask(self, arrival_s: float) -> Request:
         self.turn += 1
         system = self.talk.system_tokens
-        said = self._said + self.talk.prompt.draw(self.numbers)
+        spoken_tokens = self._said + self.talk.prompt.draw(self.numbers)
         output = self.talk.output.draw(self.numbers)
-        self._said = said + output
-        own = Segment(self.number, 0, said)
+        self._said = spoken_tokens + output
+        own = Segment(self.number, 0, spoken_tokens)
         return Request(
             name=f"{self.number}.{self.turn}",
             arrival_s=arrival_s,
-            prompt_tokens=system + said,
+            prompt_tokens=system + spoken_tokens,
             output_tokens=output,
             prompt=(Segment(0, 0, system), own) if system else (own,),
             output_stream=self.number,
-            output_start=said,
+            output_start=spoken_tokens,
         )

@@ -101,9 +101,9 @@ def _with_mixtures(config: Config, side: str, blocks: tuple[Block, ...], hidden:
     vectors = (experts if config.flag("router_bias") else 0) - mlp_biases(width, hidden, gated=False)
     return tuple(
         replace(block, name=f"{side}-moe", mlp=mixture, vector_parameters=block.vector_parameters + vectors)
-        if step and (place + 1) % step == 0
+        if step and (layer + 1) % step == 0
         else block
-        for place, block in enumerate(blocks)
+        for layer, block in enumerate(blocks)
     )
 
 
@@ -113,13 +113,13 @@ def marian(config: Config) -> Shape:
     encoder = shape.encoder
     if config.flag("share_encoder_decoder_embeddings") or encoder is None:
         return shape
-    token, place = shape.embeddings[:2]
+    token, positions = shape.embeddings[:2]
     rows = config.integer_or(token.rows, "decoder_vocab_size")
     return replace(
         shape,
-        embeddings=(replace(token, rows=rows), place),
+        embeddings=(replace(token, rows=rows), positions),
         head=Head(rows=rows, tied=config.flag("tie_word_embeddings")),
-        encoder=replace(encoder, embeddings=(token, place)),
+        encoder=replace(encoder, embeddings=(token, positions)),
     )
 
 

@@ -46,7 +46,7 @@ def _lfm2_kinds(config: Config, layers: int) -> list[str]:
     """Return the layers' kinds; older configs list the attention layers, and without a list all are."""
     listed = config.sequence("full_attn_idxs", default=None) if not config.has("layer_types") else []
     attended = listed if config.has("full_attn_idxs") else list(range(layers))
-    default = ["attention" if place in attended else "convolution" for place in range(layers)]
+    default = ["attention" if layer in attended else "convolution" for layer in range(layers)]
     config.pass_over("full_attn_idxs", "layer_types gives the layers' kinds")
     return layer_kinds(config, "layer_types", names=_LFM2_KINDS, layers=layers, default=default)
 
@@ -95,7 +95,7 @@ def lfm2_moe(config: Config) -> Shape:
     }
     dense = config.integer("num_dense_layers", least=0)
     kinds = layer_kinds(config, "layer_types", names=_LFM2_KINDS, layers=layers)
-    pairs = [(kind, "dense" if place < dense else "moe") for place, kind in enumerate(kinds)]
+    pairs = [(kind, "dense" if layer < dense else "moe") for layer, kind in enumerate(kinds)]
     blocks = hybrid_layers(_lfm2_mixers(config, hidden), mlps, pairs, norms=2 * hidden)
     return _lfm_shape(config, blocks, hidden)
 
@@ -118,7 +118,7 @@ def lfm3(config: Config) -> Shape:
         "local": (local, vectors),
     }
     period = ("local", "convolution", "attention", "convolution")
-    default = ["convolution", *(period[place % len(period)] for place in range(1, layers))]
+    default = ["convolution", *(period[layer % len(period)] for layer in range(1, layers))]
     kinds = layer_kinds(config, "layer_types", names=_LFM3_KINDS, layers=layers, default=default)
     norms = 4 * hidden if config.flag("use_sandwich_norm") else 2 * hidden
     mlps: dict[str, tuple[Mlp | None, int]] = {"mlp": (mlp(config.integer("intermediate_size")), 0)}

@@ -160,7 +160,7 @@ def mllama(config: Config) -> Shape:
     cross = Cross(heads=query, kv_heads=kv, head_dim=width, encoder_tokens=_IMAGE_TOKENS)
     attention = Full(heads=query, kv_heads=kv, head_dim=width)
     mixers: dict[str, tuple[Mixer, int]] = {"self": (attention, 0), "cross": (cross, 2 + 2 * width)}
-    kinds = [("cross" if place in crossing else "self", "mlp") for place in range(layers)]
+    kinds = [("cross" if layer in crossing else "self", "mlp") for layer in range(layers)]
     feed = mlp(config.integer("intermediate_size"))
     blocks = hybrid_layers(mixers, {"mlp": (feed, 0)}, kinds, norms=2 * hidden)
     note = f"cross-attention is counted for one image of {_IMAGE_TOKENS} tokens; without one it holds nothing"

@@ -97,11 +97,11 @@ def _sources(config: Config, key: str, layers: int) -> list[int | None]:
     if any(not isinstance(entry, int) or isinstance(entry, bool) or not 0 <= entry < layers for entry in listed):
         raise config.bad(key, listed, f"layers below {layers}")
     last: int | None = None
-    found = []
+    sources = []
     for layer in range(layers):
         last = layer if layer in listed else last
-        found.append(last)
-    return found
+        sources.append(last)
+    return sources
 
 
 def _attention(config: Config, ratio: int, *, keeps: bool, chooses: bool, narrowed: bool) -> tuple[Mixer, int]:

@@ -73,7 +73,7 @@ def _layers(config: Config, kinds: Sequence[str]) -> list[_Layer]:
     own = len(kinds) - count
     if own < 0 or (count and set(kinds) != set(kinds[:own])):
         raise config.bad("num_kv_shared_layers", count, "a number that leaves each kind of layer one with a cache")
-    return [_Layer(place=place, kind=kind, shared=place >= own) for place, kind in enumerate(kinds)]
+    return [_Layer(place=layer, kind=kind, shared=layer >= own) for layer, kind in enumerate(kinds)]
 
 
 def _mixer(layer: _Layer, *, sizes: tuple[int, int, int], window: int, value_from_key: bool = False) -> Mixer:

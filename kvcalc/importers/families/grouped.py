@@ -156,4 +156,4 @@ def sparse_steps(config: Config, layers: int, *, dense: Sequence[int] = ()) -> l
     """MLP kinds of the Qwen mixtures: every ``decoder_sparse_step``-th layer, but for ``mlp_only_layers``."""
     step = config.integer("decoder_sparse_step")
     only = config.sequence("mlp_only_layers", default=None) if config.has("mlp_only_layers") else list(dense)
-    return ["sparse" if place not in only and (place + 1) % step == 0 else "dense" for place in range(layers)]
+    return ["sparse" if layer not in only and (layer + 1) % step == 0 else "dense" for layer in range(layers)]

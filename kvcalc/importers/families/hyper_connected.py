@@ -32,7 +32,7 @@ def hy_v4(config: Config) -> Shape:
     """GLM-5-like, with a gate on the attention's output, sinks, and hyper-connections instead of plain residuals."""
     hidden, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
     only_indexed(config, layers)
-    default = ["full" if place == 0 or (place - 1) % 4 == 0 else "shared" for place in range(layers)]
+    default = ["full" if layer == 0 or (layer - 1) % 4 == 0 else "shared" for layer in range(layers)]
     indexers = layer_list(config, "indexer_types", layers=layers, known=INDEXER_KINDS, default=default)
     kinds = layer_list(config, "mlp_layer_types", layers=layers, known=MLP_KINDS, default=dense_first(layers, 1))
     streams, sinks = config.integer("hc_mult"), config.integer("num_attention_heads")
@@ -98,7 +98,7 @@ def _v4_kinds(config: Config, layers: int) -> list[str]:
         listed = [by_ratio.get(str(ratio), f"ratio {ratio}") for ratio in config.sequence("compress_ratios")]
     if not listed:
         csa, hca = _V4_KINDS[4], _V4_KINDS[128]
-        listed = [hca] * min(layers, 2) + [csa if place % 2 else hca for place in range(max(layers - 2, 0))]
+        listed = [hca] * min(layers, 2) + [csa if layer % 2 else hca for layer in range(max(layers - 2, 0))]
         note_order(config, "layer_types", listed)
     if len(listed) < layers:
         raise config.bad("compress_ratios", f"{len(listed)} entries", f"at least {layers}, one for each layer")
@@ -157,7 +157,7 @@ def glm5_next(config: Config) -> Shape:
     The cache keeps for each token what the pooling needs: the index key, a gate of the same width and a mark.
     """
     hidden, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
-    default = ["linear_attention" if (place + 1) % 4 else "indexed_attention" for place in range(layers)]
+    default = ["linear_attention" if (layer + 1) % 4 else "indexed_attention" for layer in range(layers)]
     known = ("linear_attention", "indexed_attention", "full_attention")
     kinds = layer_list(config, "layer_types", layers=layers, known=known, default=default)
     owners, delta = indexer_kinds(config, layers), _glm5_delta(config, hidden)

@@ -146,7 +146,7 @@ def axk1(config: Config) -> Shape:
     hidden, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
     first = config.integer("first_k_dense_replace", default=1, least=0)
     every = config.integer("moe_layer_freq", default=1)
-    default = ["sparse" if place >= first and place % every == 0 else "dense" for place in range(layers)]
+    default = ["sparse" if layer >= first and layer % every == 0 else "dense" for layer in range(layers)]
     kinds = layer_list(config, "mlp_layer_types", layers=layers, known=MLP_KINDS, default=default)
     feeds = [
         (mlp, vectors + hidden if isinstance(mlp, Mixture) else vectors)
@@ -233,7 +233,7 @@ def _indexer_pattern(config: Config, layers: int) -> list[str]:
     if pattern is None:
         every = max(config.integer("index_topk_freq", default=1, least=0), 1)
         offset = config.integer("index_skip_topk_offset", default=2, least=0)
-        return ["full" if max(place - offset + 1, 0) % every == 0 else "shared" for place in range(layers)]
+        return ["full" if max(layer - offset + 1, 0) % every == 0 else "shared" for layer in range(layers)]
     names = {"F": "full", "S": "shared"}
     entries = pattern if isinstance(pattern, str) else config.sequence("index_topk_pattern")
     kinds = [names.get(str(entry), str(entry)) for entry in entries]

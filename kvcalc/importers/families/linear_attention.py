@@ -34,7 +34,7 @@ _KINDS = {"linear_attention": "delta", "full_attention": "attention"}
 
 def _every(layers: int, interval: int, kind: str) -> list[str]:
     """Return the kinds of layers of which each ``interval``-th is attention."""
-    return [kind if (place + 1) % interval else "attention" for place in range(layers)]
+    return [kind if (layer + 1) % interval else "attention" for layer in range(layers)]
 
 
 def qwen_delta_net(config: Config, hidden: int) -> tuple[State, int]:
@@ -90,8 +90,8 @@ def qwen3_next(config: Config) -> Shape:
     dense = config.sequence("mlp_only_layers", default=None)
     step, experts = config.integer("decoder_sparse_step"), config.integer("num_experts", least=0)
     feeds = [
-        "moe" if experts and place not in dense and (place + 1) % step == 0 else "dense"
-        for place in range(config.integer("num_hidden_layers"))
+        "moe" if experts and layer not in dense and (layer + 1) % step == 0 else "dense"
+        for layer in range(config.integer("num_hidden_layers"))
     ]
     mlps: dict[str, tuple[Mlp | None, int]] = {}
     if "moe" in feeds:
@@ -253,12 +253,12 @@ def _either(first: Config, key: str, second: Config, other: str) -> int:
 def _kimi_kinds(linear: Config, layers: int) -> list[str]:
     """Return the kinds that ``linear_attn_config`` lists, counting layers from 1."""
     if not (linear.has("full_attn_layers") and linear.has("kda_layers")):
-        return ["attention" if place and place % 4 == 0 else "delta" for place in range(layers)]
+        return ["attention" if layer and layer % 4 == 0 else "delta" for layer in range(layers)]
     full, delta = linear.sequence("full_attn_layers"), linear.sequence("kda_layers")
     listed = full + delta
-    if len(listed) != layers or any(place not in listed for place in range(1, layers + 1)):
+    if len(listed) != layers or any(layer not in listed for layer in range(1, layers + 1)):
         raise linear.bad("kda_layers", "a list", f"with full_attn_layers the numbers from 1 to {layers}, each once")
-    return ["attention" if place + 1 in full else "delta" for place in range(layers)]
+    return ["attention" if layer + 1 in full else "delta" for layer in range(layers)]
 
 
 def _untied(config: Config, shape: Shape) -> Shape:
@@ -333,7 +333,7 @@ def _minimax_kinds(config: Config, layers: int) -> list[str]:
         return layer_kinds(config, "layer_types", names=names, layers=layers)
     if config.has("attn_type_list") or config.text("model_type") != "minimax":
         return layer_kinds(config, "attn_type_list", names={"0": "linear", "1": "attention"}, layers=layers)
-    kinds = ["linear_attention" if place % 2 else "full_attention" for place in range(layers)]
+    kinds = ["linear_attention" if layer % 2 else "full_attention" for layer in range(layers)]
     note_order(config, "layer_types", kinds)
     return [names[kind] for kind in kinds]
 

@@ -99,7 +99,7 @@ def qwen2_moe(config: Config) -> Shape:
     default = ["full_attention"] * layers
     if config.flag("use_sliding_window"):
         last = config.integer("max_window_layers", least=0)
-        default = [ATTENTION_KINDS[place % 2 == 0 and place < last] for place in range(layers)]
+        default = [ATTENTION_KINDS[layer % 2 == 0 and layer < last] for layer in range(layers)]
     kinds = layer_list(config, "layer_types", layers=layers, known=ATTENTION_KINDS, default=default)
     if "sliding_attention" in kinds and not config.flag("use_sliding_window"):
         raise config.bad("use_sliding_window", False, "true, as layer_types names sliding layers")
@@ -185,7 +185,7 @@ def ernie4_5_moe(config: Config) -> Shape:
     start, interval = config.integer("moe_layer_start_index", least=0), config.integer("moe_layer_interval")
     end = config.integer("moe_layer_end_index", least=-1)
     end = layers - 1 if end == -1 else end
-    kinds = ["sparse" if (place + 1) % interval == 0 and start <= place <= end else "dense" for place in range(layers)]
+    kinds = ["sparse" if (layer + 1) % interval == 0 and start <= layer <= end else "dense" for layer in range(layers)]
     inner, width = config.integer("intermediate_size"), config.integer("moe_intermediate_size")
     experts = Mixture(
         experts=config.integer("moe_num_experts", "num_experts"),

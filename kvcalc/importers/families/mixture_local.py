@@ -34,7 +34,7 @@ def granitemoe_swa(config: Config) -> Shape:
     hidden, layers = config.integer("hidden_size"), layer_count(config)
     bias = config.flag("attention_bias")
     of = grouped(config, hidden, qkv_bias=bias, output_bias=bias, sinks=True)
-    default = ["sliding_attention" if place % 4 else "full_attention" for place in range(layers)]
+    default = ["sliding_attention" if layer % 4 else "full_attention" for layer in range(layers)]
     kinds = layer_list(config, "layer_types", layers=layers, known=ATTENTION_KINDS, default=default)
     shared = config.integer("shared_intermediate_size", least=0)
     experts = plain_experts(config, width="intermediate_size", shared=shared)
@@ -48,7 +48,7 @@ def flint(config: Config) -> Shape:
     bias = config.flag("attention_bias")
     of = grouped(config, hidden, qkv_bias=bias, output_bias=bias, norm="head", sinks=True)
     everything = {0, 1, layers - 1} | set(range(1, layers, 4))
-    default = ["full_attention" if place in everything else "sliding_attention" for place in range(layers)]
+    default = ["full_attention" if layer in everything else "sliding_attention" for layer in range(layers)]
     kinds = layer_list(config, "layer_types", layers=layers, known=ATTENTION_KINDS, default=default)
     shared = config.integer("shared_expert_intermediate_size", least=0)
     feeds = feeds_of(
@@ -96,9 +96,9 @@ def laguna(config: Config) -> Shape:
         raise config.bad("num_attention_heads_per_layer", declared, f"{layers} positive whole numbers")
     window = window_of(config, kinds)
     mixers: list[tuple[Mixer, int]] = []
-    for place, kind in enumerate(kinds):
+    for layer, kind in enumerate(kinds):
         of = grouped(
-            config, hidden, qkv_bias=bias, output_bias=bias, norm="head", query=declared[place] if declared else None
+            config, hidden, qkv_bias=bias, output_bias=bias, norm="head", query=declared[layer] if declared else None
         )
         of = replace(of, gate=1 if per_head else of.width)
         mixers.append((of.mixer(window if kind == "sliding_attention" else None), of.vectors))
@@ -114,7 +114,7 @@ def kolibri1(config: Config) -> Shape:
     """Norms before and after attention and MLP; of five layers, the last sees everything, the others a window."""
     hidden, layers = config.integer("hidden_size"), layer_count(config)
     of = grouped(config, hidden, norm="head")
-    default = ["sliding_attention" if (place + 1) % 5 else "full_attention" for place in range(layers)]
+    default = ["sliding_attention" if (layer + 1) % 5 else "full_attention" for layer in range(layers)]
     kinds = layer_list(config, "layer_types", layers=layers, known=ATTENTION_KINDS, default=default)
     shared = config.integer("shared_expert_intermediate_size", least=0)
     experts = plain_experts(config, width="moe_intermediate_size", shared=shared)
@@ -129,7 +129,7 @@ def dots1(config: Config) -> Shape:
     of = grouped(config, hidden, qkv_bias=bias, output_bias=bias, norm="head")
     window = config.maybe_integer("sliding_window")
     last = layers if window is None else config.integer("max_window_layers", least=0)
-    default = ["full_attention" if place < last else "sliding_attention" for place in range(layers)]
+    default = ["full_attention" if layer < last else "sliding_attention" for layer in range(layers)]
     kinds = layer_list(config, "layer_types", layers=layers, known=ATTENTION_KINDS, default=default)
     feeds = feeds_of(
         dense_first(layers, config.integer("first_k_dense_replace", least=0)),
@@ -147,7 +147,7 @@ def exaone_moe(config: Config) -> Shape:
     default = ["full_attention"] * layers
     if not config.has("layer_types") and config.maybe_integer("sliding_window") is not None:
         every = config.integer("sliding_window_pattern")
-        default = ["sliding_attention" if (place + 1) % every else "full_attention" for place in range(layers)]
+        default = ["sliding_attention" if (layer + 1) % every else "full_attention" for layer in range(layers)]
     kinds = layer_list(config, "layer_types", layers=layers, known=ATTENTION_KINDS, default=default)
     first = dense_first(layers, config.integer("first_k_dense_replace", least=0))
     feeds = feeds_of(
@@ -165,7 +165,7 @@ def afmoe(config: Config) -> Shape:
     bias = config.flag("attention_bias")
     of = grouped(config, hidden, qkv_bias=bias, output_bias=bias, norm="head", gate=True)
     every = config.integer("global_attn_every_n_layers")
-    default = ["sliding_attention" if (place + 1) % every else "full_attention" for place in range(layers)]
+    default = ["sliding_attention" if (layer + 1) % every else "full_attention" for layer in range(layers)]
     kinds = layer_list(config, "layer_types", layers=layers, known=ATTENTION_KINDS, default=default)
     experts = routed_experts(config, shared="num_shared_experts")
     feeds = feeds_of(
@@ -200,7 +200,7 @@ def beam(config: Config) -> Shape:
     hidden, layers = config.integer("hidden_size"), layer_count(config)
     bias = config.flag("attention_bias")
     of = grouped(config, hidden, qkv_bias=bias, output_bias=bias, norm="head", gate=True, sinks=True)
-    default = ["sliding_attention" if (place + 1) % 6 else "full_attention" for place in range(layers)]
+    default = ["sliding_attention" if (layer + 1) % 6 else "full_attention" for layer in range(layers)]
     default[-1] = "full_attention"
     kinds = layer_list(config, "layer_types", layers=layers, known=ATTENTION_KINDS, default=default)
     feeds = feeds_of(
@@ -222,8 +222,8 @@ def cohere2_moe(config: Config) -> Shape:
     patterns += [config.integer("sliding_window_pattern")] * (layers - len(patterns))
     places = [*range(min(first, layers)), *range(layers - min(first, layers))]
     default = [
-        "sliding_attention" if (place + 1) % every else "full_attention"
-        for place, every in zip(places, patterns, strict=True)
+        "sliding_attention" if (layer + 1) % every else "full_attention"
+        for layer, every in zip(places, patterns, strict=True)
     ]
     kinds = layer_list(config, "layer_types", layers=layers, known=ATTENTION_KINDS, default=default)
     mlps = layer_list(config, "mlp_layer_types", layers=layers, known=MLP_KINDS, default=dense_first(layers, first))

@@ -82,7 +82,7 @@ def deepseek(config: Config) -> Shape:
     if config.maybe_integer("n_routed_experts") is not None:
         first = config.integer("first_k_dense_replace", default=0, least=0)
         every = config.integer("moe_layer_freq", default=1)
-        kinds = ["sparse" if place >= first and place % every == 0 else "dense" for place in range(layers)]
+        kinds = ["sparse" if layer >= first and layer % every == 0 else "dense" for layer in range(layers)]
         sparse = routed_experts(config, shared="n_shared_experts")
     feeds = feeds_of(kinds, dense=Gated(width=inner), sparse=sparse)
     return decoder_shape(config, stack([(of.mixer(), of.vectors)] * layers, feeds, norms=2 * hidden), hidden=hidden)

@@ -158,10 +158,10 @@ def deci(config: Config) -> Shape:
 
 
 def _counts(config: Config, key: str, layers: int) -> list[int]:
-    found = config.sequence(key, length=layers)
-    if not all(isinstance(count, int) and not isinstance(count, bool) and count > 0 for count in found):
-        raise config.bad(key, found, "a list of positive whole numbers")
-    return found
+    counts = config.sequence(key, length=layers)
+    if not all(isinstance(count, int) and not isinstance(count, bool) and count > 0 for count in counts):
+        raise config.bad(key, counts, "a list of positive whole numbers")
+    return counts
 
 
 def openelm(config: Config) -> Shape:

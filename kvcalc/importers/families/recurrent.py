@@ -107,10 +107,10 @@ def jamba(config: Config) -> Shape:
     expert_period, expert_offset = config.integer("expert_layer_period"), config.integer("expert_layer_offset", least=0)
     layers = [
         (
-            "attention" if place % period == offset else "mamba",
-            "moe" if experts > 1 and place % expert_period == expert_offset else "dense",
+            "attention" if layer % period == offset else "mamba",
+            "moe" if experts > 1 and layer % expert_period == expert_offset else "dense",
         )
-        for place in range(config.integer("num_hidden_layers"))
+        for layer in range(config.integer("num_hidden_layers"))
     ]
     attention = Full(heads=query, kv_heads=kv, head_dim=width)
     mixers: dict[str, tuple[Mixer, int]] = {
@@ -154,7 +154,7 @@ def bamba(config: Config) -> Shape:
     }
     attended = config.sequence("attn_layer_indices", default=None)
     layers = [
-        ("attention" if place in attended else "mamba", "mlp") for place in range(config.integer("num_hidden_layers"))
+        ("attention" if layer in attended else "mamba", "mlp") for layer in range(config.integer("num_hidden_layers"))
     ]
     note_order(config, "attn_layer_indices", [kind for kind, _ in layers])
     biases = mlp_biases(inner, hidden) if config.flag("mlp_bias") else 0
@@ -305,7 +305,7 @@ def recurrent_gemma(config: Config) -> Shape:
     if config.has("block_types"):
         config.pass_over("_block_types", "block_types says it")
     pattern = layer_kinds(config, "block_types", "_block_types", names=names, layers=None)
-    layers = [(pattern[place % len(pattern)], "mlp") for place in range(config.integer("num_hidden_layers"))]
+    layers = [(pattern[layer % len(pattern)], "mlp") for layer in range(config.integer("num_hidden_layers"))]
     feed = mlp(inner), mlp_biases(inner, hidden)
     return decoder_shape(config, hybrid_layers(mixers, {"mlp": feed}, layers, norms=2 * hidden), hidden=hidden)
 

@@ -33,10 +33,10 @@ def nemotron_nas(config: Config) -> Shape:
     entries = config.sequence("block_configs", length=config.integer("num_hidden_layers"))
     made: dict[str, Block] = {}
     blocks = []
-    for place, entry in enumerate(entries):
+    for layer, entry in enumerate(entries):
         if not isinstance(entry, dict):
             raise config.bad("block_configs", entry, "a list of mappings")
-        path = f"{config.key_path('block_configs')}[{place}]"
+        path = f"{config.key_path('block_configs')}[{layer}]"
         part = Config(entry, where=config.where, path=path, uses=config.uses, absent=config.absent)
         block = _block(config, part, hidden)
         blocks.append(made.setdefault(str(block), block))

@@ -148,7 +148,7 @@ def note_order(config: Config, key: str, kinds: Sequence[str]) -> None:
 
 def dense_first(layers: int, dense: int) -> list[str]:
     """Return MLP kinds of a model whose first layers are dense and whose others are mixtures."""
-    return ["dense" if place < dense else "sparse" for place in range(layers)]
+    return ["dense" if layer < dense else "sparse" for layer in range(layers)]
 
 
 def mtp_notes(config: Config, *keys: str) -> tuple[str, ...]:

@@ -59,8 +59,8 @@ def gradium_tts(config: Config) -> Shape:
     shape = _latent_speaker(config, hidden, prompt=config.integer("audio_prompt_dim"), latent=latent)
     speakers = config.integer("num_speakers_embedding_dim")
     table = Table(name="speakers", rows=config.integer("num_speakers_vocab_size"), width=speakers)
-    told = hidden * (speakers + config.integer("duration_delta_embedding_dim"))
-    matrices = shape.matrix_parameters + told
+    conditioned = hidden * (speakers + config.integer("duration_delta_embedding_dim"))
+    matrices = shape.matrix_parameters + conditioned
     return replace(shape, embeddings=(*shape.embeddings, table), matrix_parameters=matrices)
 
 

@@ -62,7 +62,7 @@ def _stack(
     bias = config.flag("attention_bias")
     biases = attention_biases(query, kv, width, hidden, inputs=bias, output=bias)
     names = {"full_attention": "global", "sliding_attention": "local"}
-    default = ["global" if place % 2 else "local" for place in range(layers)]
+    default = ["global" if layer % 2 else "local" for layer in range(layers)]
     kinds = layer_kinds(config, "layer_types", names=names, layers=layers, default=default)
     windows = {"global": None, "local": config.maybe_integer("sliding_window")}
     mixers = {kind: (windowed(query, kv, width, window), biases) for kind, window in windows.items()}

@@ -35,7 +35,7 @@ GLOBAL, LOCAL = "full_attention", "sliding_attention"
 
 def every(layers: int, period: int, *, first: bool = False) -> list[str]:
     """Return kinds where one layer in ``period`` is global: its last, or its first."""
-    return [GLOBAL if place % period == (0 if first else period - 1) else LOCAL for place in range(layers)]
+    return [GLOBAL if layer % period == (0 if first else period - 1) else LOCAL for layer in range(layers)]
 
 
 def layer_windows(config: Config, *, layers: int, default: Sequence[str], window: int | None) -> list[int | None]:
@@ -59,18 +59,18 @@ def layer_overrides(config: Config, *, layers: int, known: Sequence[str]) -> lis
     written = config.raw("per_layer_config", default=None)
     if written is None:
         return None
-    found: list[dict[str, int]] = [{} for _ in range(layers)]
+    overrides: list[dict[str, int]] = [{} for _ in range(layers)]
     if not isinstance(written, dict):
         raise config.bad("per_layer_config", written, "a mapping from layer to keys")
-    for place, keys in written.items():
-        if not str(place).isdecimal() or int(place) >= layers or not isinstance(keys, dict):
-            raise config.bad("per_layer_config", {place: keys}, f"keys of one of {layers} layers")
+    for layer, keys in written.items():
+        if not str(layer).isdecimal() or int(layer) >= layers or not isinstance(keys, dict):
+            raise config.bad("per_layer_config", {layer: keys}, f"keys of one of {layers} layers")
         for key, value in keys.items():
             config.choice(key, known, key="per_layer_config", what="the key of a single layer")
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise config.bad("per_layer_config", {key: value}, "a whole number for each key")
-        found[int(place)] = dict(keys)
-    return found
+        overrides[int(layer)] = dict(keys)
+    return overrides
 
 
 def local_global(
@@ -129,7 +129,7 @@ def _upper_windows(config: Config) -> list[int | None]:
     if config.flag("use_sliding_window", default=False):
         window = config.maybe_integer("sliding_window")
     first = layers if window is None else config.integer("max_window_layers", default=layers, least=0)
-    default = [GLOBAL if place < first else LOCAL for place in range(layers)]
+    default = [GLOBAL if layer < first else LOCAL for layer in range(layers)]
     return layer_windows(config, layers=layers, default=default, window=window)
 
 
@@ -222,7 +222,7 @@ def smollm3(config: Config) -> Shape:
         rotary = config.raw("no_rope_layers", default=None)
         if rotary is None:
             period = config.integer("no_rope_layer_interval")
-            rotary = [(place + 1) % period != 0 for place in range(layers)]
+            rotary = [(layer + 1) % period != 0 for layer in range(layers)]
         elif not isinstance(rotary, list) or len(rotary) != layers:
             raise config.bad("no_rope_layers", rotary, f"{layers} entries, one for each layer")
         default = [GLOBAL if turned else LOCAL for turned in rotary]
@@ -370,7 +370,7 @@ def _exaone_kinds(config: Config, layers: int, window: int | None) -> list[str]:
     letters = {"L": LOCAL, "G": GLOBAL}
     for letter in pattern:
         config.choice(letter, tuple(letters), key="sliding_window_pattern", what="the layer kind")
-    return [letters[pattern[place % len(pattern)]] for place in range(layers)] if pattern else [GLOBAL] * layers
+    return [letters[pattern[layer % len(pattern)]] for layer in range(layers)] if pattern else [GLOBAL] * layers
 
 
 def cwm(config: Config) -> Shape:

@@ -84,7 +84,7 @@ def _llama4_kinds(config: Config, layers: int) -> list[str]:
     rotary = config.sequence("no_rope_layers", default=None)
     if not rotary:
         period = config.integer("no_rope_layer_interval", default=4)
-        rotary = [(place + 1) % period != 0 for place in range(layers)]
+        rotary = [(layer + 1) % period != 0 for layer in range(layers)]
     if len(rotary) != layers:
         raise config.bad("no_rope_layers", f"{len(rotary)} entries", f"{layers} entries, one for each layer")
     return ["chunked_attention" if turned else GLOBAL for turned in rotary]
@@ -100,14 +100,14 @@ def _llama4_mlps(config: Config, layers: int) -> list[tuple[Mlp, int]]:
     )
     if config.has("moe_layers"):
         listed = config.sequence("moe_layers")
-        if not all(isinstance(place, int) and 0 <= place < layers for place in listed):
+        if not all(isinstance(layer, int) and 0 <= layer < layers for layer in listed):
             raise config.bad("moe_layers", listed, f"a list of layers from 0 to {layers - 1}")
-        places = {place for place in range(layers) if place in listed}
+        places = {layer for layer in range(layers) if layer in listed}
     else:
         step = config.integer("interleave_moe_layer_step", default=1)
         places = set(range(step - 1, layers, step))
     dense = Gated(width=config.integer("intermediate_size_mlp"))
-    return [(mixture if place in places else dense, 0) for place in range(layers)]
+    return [(mixture if layer in places else dense, 0) for layer in range(layers)]
 
 
 def _mlp_kinds(config: Config, layers: int, default: Sequence[str]) -> list[str]:
@@ -127,7 +127,7 @@ def mimo_v2_flash(config: Config) -> Shape:
     window = config.maybe_integer("sliding_window") if before is None else before + 1
     for key in ("sliding_window", "attention_chunk_size"):
         config.pass_over(key, "sliding_window_size gives the window")
-    default = [GLOBAL if place == 0 or (place + 1) % 6 == 0 else LOCAL for place in range(layers)]
+    default = [GLOBAL if layer == 0 or (layer + 1) % 6 == 0 else LOCAL for layer in range(layers)]
     default = _written_kinds(config, "hybrid_layer_pattern", layers, (GLOBAL, LOCAL)) or default
     windows = layer_windows(config, layers=layers, default=default, window=window)
     for key, usual in (("swa_num_attention_heads", query), ("swa_head_dim", width), ("swa_v_head_dim", value)):
@@ -265,7 +265,7 @@ def _step_sparse(config: Config, layers: int) -> list[str]:
             places = {int(item) for item in items if str(item).strip()}
         except (TypeError, ValueError):
             raise config.bad("moe_layers_enum", listed, "a list of layers") from None
-    return [_SPARSE if place in places else _DENSE for place in range(layers)]
+    return [_SPARSE if layer in places else _DENSE for layer in range(layers)]
 
 
 def muse_spark(config: Config) -> Shape:
@@ -277,7 +277,7 @@ def muse_spark(config: Config) -> Shape:
     hidden, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
     query, kv, width = heads(config, hidden=hidden)
     bias = config.flag("attention_bias", default=False)
-    default = [GLOBAL if (layers - 1 - place) % 4 == 0 else LOCAL for place in range(layers)]
+    default = [GLOBAL if (layers - 1 - layer) % 4 == 0 else LOCAL for layer in range(layers)]
     windows = layer_windows(config, layers=layers, default=default, window=config.maybe_integer("sliding_window"))
     vectors = attention_biases(query, kv, width, hidden, inputs=bias, output=bias)
     mixers: list[tuple[Mixer, int]] = []

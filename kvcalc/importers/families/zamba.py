@@ -27,7 +27,7 @@ def zamba(config: Config) -> Shape:
     layers = config.integer("num_hidden_layers")
     period, offset = config.integer("attn_layer_period"), config.integer("attn_layer_offset", least=0)
     default = ["mamba", "mamba", "hybrid"]
-    default += ["hybrid" if place % period == offset else "mamba" for place in range(layers - 3)]
+    default += ["hybrid" if layer % period == offset else "mamba" for layer in range(layers - 3)]
     kinds = layer_kinds(config, "layers_block_type", "layer_types", names=_ZAMBA_NAMES, layers=layers, default=default)
     state, vectors = mamba_mixer(
         hidden,

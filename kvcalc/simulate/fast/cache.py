@@ -101,11 +101,11 @@ class PrefixCache:
     def _take_up(self, sequence: Job, hit: Hit) -> None:
         """Take the blocks of a hit out of the order in which they would be taken."""
         for part in hit.parts:
-            found = self._tree.own(part)
-            if found is not None:
+            own_part = self._tree.own(part)
+            if own_part is not None:
                 self.free -= part[1]
-                if not found.copies:
-                    del self._kept[found]
+                if not own_part.copies:
+                    del self._kept[own_part]
         left = sequence.left
         if left is not None and hit.own:
             left.blocks -= hit.own

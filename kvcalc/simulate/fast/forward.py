@@ -73,9 +73,9 @@ class FastForwardReplica(BatchedReplica):
     @property
     def next_tick(self) -> int:
         """The tick at which a step begins that others may see something of; `NEVER` where there is nothing to do."""
-        held, arrives = self._held, self._next_arrival
-        if held is not None:
-            last_tick = held.last_tick
+        blocks, arrives = self._held, self._next_arrival
+        if blocks is not None:
+            last_tick = blocks.last_tick
             if arrives >= last_tick or (self._blocked and self._in_line):
                 return last_tick
         elif self.running or self.scheduler.waiting:
@@ -96,10 +96,10 @@ class FastForwardReplica(BatchedReplica):
 
     def _run_held(self, end: int) -> None:
         """Run those of the steps put off that begin before a tick."""
-        held = self._held
-        if held is not None and self.now < end:
+        blocks = self._held
+        if blocks is not None and self.now < end:
             self._held = None
-            self._run_stretch(held, steps_before(end - self.now, held.first, held.slope, held.steps))
+            self._run_stretch(blocks, steps_before(end - self.now, blocks.first, blocks.slope, blocks.steps))
 
     def _look_ahead(self) -> None:
         """Hold the next stretch already, where the next step begins one."""

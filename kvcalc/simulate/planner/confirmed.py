@@ -135,14 +135,14 @@ def confirm(candidate: Candidate, demand: Demand, bodies: Bodies, *, slo: str) -
         if (replicas + demand.spare) * candidate.deployment.parallel.gpus > demand.max_gpus:
             return None
         at_load = runs.at(copies=replicas * candidate.copies, factor=_AT_LOAD)
-        found = at_load.measured(rate)
-        if not isinstance(found, str) and found.likely_pressure <= 1:
+        measured = at_load.measured(rate)
+        if not isinstance(measured, str) and measured.likely_pressure <= 1:
             return Confirmed(
                 candidate=candidate,
                 capacity_per_s=capacity,
                 replicas=replicas + demand.spare,
                 binds=binds,
-                summary=_summary(at_load, found, candidate.deployment, replicas),
+                summary=_summary(at_load, measured, candidate.deployment, replicas),
                 holds=True,
                 high_end=_at_high_end(runs, rate, replicas),
                 runs=runs.made,
@@ -167,24 +167,24 @@ def _capacity(search: StationaryRuns, *, start: float, enough: float, binds: str
     def pressure(rate: float) -> float:
         if rate > enough:
             return math.inf  # a capacity many times the load is not searched for
-        found = search.measured(rate)
-        if isinstance(found, str):
-            broken.append(found)
+        measured = search.measured(rate)
+        if isinstance(measured, str):
+            broken.append(measured)
             return math.inf
-        broken.extend([found.tightest] * (found.likely_pressure > 1))
-        return found.likely_pressure
+        broken.extend([measured.tightest] * (measured.likely_pressure > 1))
+        return measured.likely_pressure
 
     highest = highest_rate(pressure, start_per_s=min(start, enough), tolerance=_TOLERANCE, factor=_FACTOR)
     beyond = highest.above_rate_per_s is None or highest.above_rate_per_s > enough
     return highest, "" if beyond else broken[-1]
 
 
-def _summary(runs: StationaryRuns, found: Measured, deployment: Deployment, replicas: int) -> ServingSummary:
+def _summary(runs: StationaryRuns, measured: Measured, deployment: Deployment, replicas: int) -> ServingSummary:
     """Return the figures of the last run, with the latencies of its stationary part."""
     assert runs.last is not None
     gpus = deployment.parallel.gpus * replicas
     whole = runs.last.metrics.summary(gpus=gpus, memory_bytes=deployment.memory_bytes * gpus)
-    latencies = found.latencies_s
+    latencies = measured.latencies_s
     return replace(
         whole,
         ttft_s=latencies["ttft"],
@@ -218,10 +218,10 @@ def confirm_apart(candidate: Candidate, demand: Demand, bodies: Bodies, *, slo: 
     for _ in range(2 * _MAX_MORE):
         if (prefills + decodes + 2 * demand.spare) * gpus > demand.max_gpus:
             return None
-        found = runs.at(copies=decodes, prefills=prefills, factor=_AT_LOAD, seed=_SEARCH_SEED).measured(full)
-        if not isinstance(found, str) and found.likely_pressure <= 1:
+        measured = runs.at(copies=decodes, prefills=prefills, factor=_AT_LOAD, seed=_SEARCH_SEED).measured(full)
+        if not isinstance(measured, str) and measured.likely_pressure <= 1:
             break
-        broken = found if isinstance(found, str) else found.tightest
+        broken = measured if isinstance(measured, str) else measured.tightest
         waits = broken.startswith(("ttft", "queue", SERVED_RATE))
         prefills, decodes = prefills + waits, decodes + (not waits)
     else:
@@ -229,15 +229,15 @@ def confirm_apart(candidate: Candidate, demand: Demand, bodies: Bodies, *, slo: 
     search = runs.at(copies=decodes, prefills=prefills, factor=_AT_LOAD, seed=_SEARCH_SEED)
     highest, binds = _capacity(search, start=full, enough=_ENOUGH * full, binds=broken)
     at_load = runs.at(copies=decodes, prefills=prefills, factor=_AT_LOAD)
-    found = at_load.measured(traffic.rate_per_s)
-    if isinstance(found, str) or found.likely_pressure > 1 or not highest.rate_per_s:
+    measured = at_load.measured(traffic.rate_per_s)
+    if isinstance(measured, str) or measured.likely_pressure > 1 or not highest.rate_per_s:
         return None
     return Confirmed(
         candidate=candidate,
         capacity_per_s=highest.rate_per_s / decodes,
         replicas=decodes + demand.spare,
         binds=binds,
-        summary=_summary(at_load, found, candidate.deployment, prefills + decodes),
+        summary=_summary(at_load, measured, candidate.deployment, prefills + decodes),
         holds=True,
         high_end=None,
         runs=runs.made,
@@ -254,8 +254,8 @@ def _at_high_end(runs: _Runs, rate: float, replicas: int) -> bool | None:
         return None
     mixture = candidate.deployment.model.is_mixture
     share = tuple(calibration.of_phase(phase, is_mixture=mixture).high for phase in ("decode", "prefill"))
-    found = runs.at(copies=replicas * candidate.copies, slower=share, factor=_SLOWER).measured(rate)
-    return not isinstance(found, str) and found.pressure <= 1
+    measured = runs.at(copies=replicas * candidate.copies, slower=share, factor=_SLOWER).measured(rate)
+    return not isinstance(measured, str) and measured.pressure <= 1
 
 
 class _Runs:

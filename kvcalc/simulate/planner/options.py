@@ -146,8 +146,10 @@ def _break_even(confirmed: Confirmed, demand: Demand, api_usd: float | None) -> 
         carried = times * working * confirmed.capacity_per_s * demand.load_share
         if rate <= carried:
             return rate, ()
-    least = usd_per_million(usd_per_hour=usd, tokens_per_s=carried * tokens)
-    full = f"at {demand.load_share:.0%} of their capacity the replicas cost {usd_text(least)} per million tokens"
+    usd_at_capacity = usd_per_million(usd_per_hour=usd, tokens_per_s=carried * tokens)
+    full = (
+        f"at {demand.load_share:.0%} of their capacity the replicas cost {usd_text(usd_at_capacity)} per million tokens"
+    )
     return None, (f"the API is cheaper at every load: {full}, the API {usd_text(api_usd)}",)
 
 
@@ -199,11 +201,11 @@ def _shared_out(usd: float, confirmed: Confirmed, demand: Demand, working: int) 
     state = confirmed.candidate.state_at(rate)
     added, decoded = rate * state.added_s, rate * traffic.output_tokens * state.decode_s / max(state.running, 1)
     share = added / (added + decoded)
-    found = state.found_s / state.added_s if state.added_s else 0.0
+    found_share = state.found_s / state.added_s if state.added_s else 0.0
     found_s, computed_s = traffic.rate_per_s * traffic.hit_tokens, traffic.rate_per_s * traffic.computed_tokens
     return TokenPrices(
-        input_usd=usd_per_million(usd_per_hour=usd * share * (1 - found), tokens_per_s=computed_s),
-        cached_usd=usd_per_million(usd_per_hour=usd * share * found, tokens_per_s=found_s) if found_s else None,
+        input_usd=usd_per_million(usd_per_hour=usd * share * (1 - found_share), tokens_per_s=computed_s),
+        cached_usd=usd_per_million(usd_per_hour=usd * share * found_share, tokens_per_s=found_s) if found_s else None,
         output_usd=usd_per_million(
             usd_per_hour=usd * (1 - share), tokens_per_s=traffic.rate_per_s * traffic.output_tokens
         ),
@@ -215,8 +217,8 @@ def _notes(confirmed: Confirmed) -> tuple[str, ...]:
     notes = list(confirmed.notes)
     hardware, engine = candidate.deployment.hardware, candidate.deployment.served_by
     if candidate.variant.calibration is None and hardware is not None:
-        told = "its times are bounds without overlap, and a real run needs more"
-        notes.append(f"no calibration of {engine} on {hardware.name}: {told}")
+        caveat = "its times are bounds without overlap, and a real run needs more"
+        notes.append(f"no calibration of {engine} on {hardware.name}: {caveat}")
     if candidate.variant.calibration is not None:
         notes += few_measurements(candidate.variant.calibration, candidate.deployment.model, "decode", "prefill")
     file = needed_checkpoint(engine, candidate.deployment.model, candidate.deployment.asked.weights)
@@ -252,11 +254,11 @@ def ranked_options(options: Iterable[PlanOption]) -> tuple[PlanOption, ...]:
     return tuple(
         replace(
             option,
-            rank=place,
+            rank=rank,
             # a bound promises too much to beat an estimate; an estimate beats a bound, and what it promises less
             pareto=not any(
                 figures(other).beats(figures(option)) for other in kept if other.calibration or not option.calibration
             ),
         )
-        for place, option in enumerate(kept, 1)
+        for rank, option in enumerate(kept, 1)
     )

@@ -127,10 +127,10 @@ def planned(
     for card in (card for card in cards if not by_card[card]):
         unasked = f"none of its layouts was simulated: a plan simulates {MAX_SIMULATED} at most" if own[card] else ""
         reasons[card] = simulations.failed.get(card) or unasked or _reason(card, ranking, demand)
-    found = [one for card in cards for one in by_card[card]]
-    options = [option_of(one, demand, api_usd_per_million_tokens=api_usd_per_million_tokens) for one in found]
+    candidates = [one for card in cards for one in by_card[card]]
+    options = [option_of(one, demand, api_usd_per_million_tokens=api_usd_per_million_tokens) for one in candidates]
     ranked = ranked_options(options)
-    behind = {_key(option): one for option, one in zip(options, found, strict=True)}
+    behind = {_key(option): one for option, one in zip(options, candidates, strict=True)}
     return Planned(
         options=ranked,
         confirmed=tuple(behind[_key(option)] for option in ranked),
@@ -178,28 +178,28 @@ class _Simulations:
 
         As many as are wanted are simulated at once, then as many further ones as did not hold.
         """
-        found: dict[str, list[Confirmed]] = {card: [] for card in candidates}
+        by_card: dict[str, list[Confirmed]] = {card: [] for card in candidates}
         left = {card: list(own) for card, own in candidates.items()}
         while True:
             asked: list[tuple[str, Candidate]] = []
             for card, own in left.items():
-                wanted = min(each - len(found[card]), MAX_SIMULATED - self.made - len(asked))
+                wanted = min(each - len(by_card[card]), MAX_SIMULATED - self.made - len(asked))
                 asked += [(card, candidate) for candidate in own[:wanted]]
                 del own[: max(0, wanted)]
             if not asked:
-                return found
+                return by_card
             for (card, _), (confirmed, why) in zip(asked, self._run([(one,) for _, one in asked]), strict=True):
                 if confirmed is None:
                     self.failed[card] = why
                 else:
-                    found[card].append(confirmed)
+                    by_card[card].append(confirmed)
 
-    def split(self, found: Mapping[str, list[Confirmed]]) -> None:
+    def split(self, by_card: Mapping[str, list[Confirmed]]) -> None:
         """Add for each card the first of the candidates that can, with prefill and decode on replicas of their own."""
-        cards = [card for card, own in found.items() if own][: MAX_SIMULATED - self.made]
-        able = [tuple(one.candidate for one in found[card] if _can_split(one.candidate)) for card in cards]
+        cards = [card for card, own in by_card.items() if own][: MAX_SIMULATED - self.made]
+        able = [tuple(one.candidate for one in by_card[card] if _can_split(one.candidate)) for card in cards]
         for card, (confirmed, _) in zip(cards, self._run(able, apart=True), strict=True):
-            found[card] += [] if confirmed is None else [confirmed]
+            by_card[card] += [] if confirmed is None else [confirmed]
 
     def _run(self, candidates: Sequence[tuple[Candidate, ...]], *, apart: bool = False) -> list[_Result]:
         """Return each candidate confirmed, or the reason that it is not, in their order."""
@@ -210,11 +210,11 @@ class _Simulations:
             for number, each in enumerate(candidates)
         ]  # fmt: skip
         results: dict[int, _Result] = {}
-        for task, (place, confirmed, why) in self._confirming(simulated, tasks):
+        for task, (index, confirmed, why) in self._confirming(simulated, tasks):
             self.made += 1
             if self._progress is not None:
                 self._progress(self.made, 0)
-            whole = confirmed and replace(confirmed, candidate=candidates[task.number][place])
+            whole = confirmed and replace(confirmed, candidate=candidates[task.number][index])
             results[task.number] = whole, why
         return [results[number] for number in range(len(tasks))]
 
@@ -222,16 +222,16 @@ class _Simulations:
 def simulated(asked: Asked) -> Outcome:
     """Return the first candidate that holds in the simulator, or why none does."""
     demand, last = asked.demand, Outcome(0, None)
-    for place, candidate in enumerate(asked.candidates):
+    for index, candidate in enumerate(asked.candidates):
         try:
             made = (confirm_apart if asked.apart else confirm)(candidate, demand, asked.bodies, slo=asked.slo)
         except (InputError, UnsupportedError) as error:
-            last = Outcome(place, None, error.what)
+            last = Outcome(index, None, error.what)
             continue
         if made is not None and made.holds:
-            return Outcome(place, made)
+            return Outcome(index, made)
         broken = f"the simulator's load breaks the limits on the {demand.max_gpus:,} GPUs of --gpus-at-most"
-        return Outcome(place, None, broken)
+        return Outcome(index, None, broken)
     return last
 
 

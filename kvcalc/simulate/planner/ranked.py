@@ -43,19 +43,19 @@ def rank(variants: Sequence[Variant], demand: Demand) -> Ranking:
     first: list[tuple[_Layout, Candidate | None]] = []
     cheapest: dict[str, float] = {}
     for variant in variants:
-        for found in _of(variant, demand, ranking, cheapest):
-            candidate = found.best(found.given[:1])
-            first.append((found, candidate))
+        for each in _of(variant, demand, ranking, cheapest):
+            candidate = each.best(each.given[:1])
+            first.append((each, candidate))
             if candidate is not None:
                 cost = candidate.cost()[0]
-                cheapest[found.card] = min(cost, cheapest.get(found.card, cost))
-    for found, own in first:
+                cheapest[each.card] = min(cost, cheapest.get(each.card, cost))
+    for each, own in first:
         candidate = own
-        if own is None or own.cost()[0] <= _NEAR * cheapest[found.card]:
-            candidate = found.best(found.given)
-        ranking.ranked += len(found.given)
+        if own is None or own.cost()[0] <= _NEAR * cheapest[each.card]:
+            candidate = each.best(each.given)
+        ranking.ranked += len(each.given)
         if candidate is None:
-            ranking.short.setdefault(found.card, []).append(found.short())
+            ranking.short.setdefault(each.card, []).append(each.short())
         else:
             ranking.candidates.append(candidate)
     ranking.candidates.sort(key=_order)
@@ -176,8 +176,10 @@ class _Layout:
         pools = here.held.pools
         self._slots = here.start.pass_sequences if pools is None else pools.requests
         self._steady: dict[int, Steady] = {}
-        held = _held(here, demand.traffic, deployment.parallel.data)
-        self._held: dict[Limits | None, int] = {None: held if variant.drafting is None else min(held, _MAX_DRAFTED)}
+        max_running = _held(here, demand.traffic, deployment.parallel.data)
+        self._held: dict[Limits | None, int] = {
+            None: max_running if variant.drafting is None else min(max_running, _MAX_DRAFTED)
+        }
         self._fewest_gpus: int | None = None
         self._steps: Steps | None = None
         self._drafts: Drafts | None = None
@@ -189,10 +191,10 @@ class _Layout:
 
     def short(self) -> tuple[float, str]:
         """Return the GPUs that the load needs where these are too many, and why it is out."""
-        most = counted(self._demand.max_gpus, "GPU")
+        max_gpus = counted(self._demand.max_gpus, "GPU")
         by = "bound" if self.variant.calibration is None else "estimate"
         if self._fewest_gpus is None:
-            return math.inf, f"no layout of at most {most} keeps the limits at any load, by the {by}"
+            return math.inf, f"no layout of at most {max_gpus} keeps the limits at any load, by the {by}"
         needed = f"the load needs at least {counted(self._fewest_gpus, 'GPU')} by the {by}"
         allowed = f"--gpus-at-most allows {self._demand.max_gpus:,}"
         return self._fewest_gpus, f"{needed}, at {_named(self.deployment.parallel)}, and {allowed}"
@@ -204,8 +206,8 @@ class _Layout:
         for limits in given:
             steady = self._steady_of(limits.pass_tokens or self._start.pass_tokens)
             slots = limits.sequences or self._slots
-            held = self._room_of(limits)
-            state = steady.highest(demand.limits, slots=slots, held=held) if held else None
+            room = self._room_of(limits)
+            state = steady.highest(demand.limits, slots=slots, held=room) if room else None
             if state is None:
                 continue
             replicas = _replicas(parallel.data * state.rate_per_s, demand)
@@ -263,8 +265,8 @@ def _held(here: Room, traffic: Traffic, copies: int) -> int:
         except InputError:  # more than the engine runs at once
             return False
 
-    held = largest(holds, _MAX_HELD)
-    return max(1, held // copies)
+    sequences = largest(holds, _MAX_HELD)
+    return max(1, sequences // copies)
 
 
 def _slots_held(deployment: Deployment, limits: Limits, demand: Demand) -> int:

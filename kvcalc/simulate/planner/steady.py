@@ -322,13 +322,13 @@ def _grid(running: int) -> int:
     return _GRID[min(len(_GRID) - 1, bisect_left(_GRID, running))]
 
 
-def _usual(most: int) -> int:
+def _usual(cap: int) -> int:
     """Return the mean number of running requests whose usual highs are no more than so many.
 
     >>> _usual(100), _usual(1)
     (84, 1)
     """
-    root = (-_ROOM_DEVIATES + math.sqrt(_ROOM_DEVIATES**2 + 4 * most)) / 2
+    root = (-_ROOM_DEVIATES + math.sqrt(_ROOM_DEVIATES**2 + 4 * cap)) / 2
     return max(1, int(root * root))
 
 

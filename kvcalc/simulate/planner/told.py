@@ -30,15 +30,15 @@ def layout_text(option: PlanOption) -> str:
     return " ".join(f"{name} {size}" for name, size in sizes.items() if size > 1) or "TP 1"
 
 
-def answer_text(found: Planned, demand: Demand) -> str:
+def answer_text(outcome: Planned, demand: Demand) -> str:
     """Return the recommendation, or why there is none, in one line."""
-    if not found.options:
-        cards = list(found.reasons)
+    if not outcome.options:
+        cards = list(outcome.reasons)
         named = cards[0] if len(cards) == 1 else f"{', '.join(cards[:-1])} or {cards[-1]}"
-        reasons = list(dict.fromkeys(found.reasons.values()))
-        each = "; ".join(f"{card}: {reason}" for card, reason in found.reasons.items())
+        reasons = list(dict.fromkeys(outcome.reasons.values()))
+        each = "; ".join(f"{card}: {reason}" for card, reason in outcome.reasons.items())
         return f"no {named} can: {reasons[0] if len(reasons) == 1 else each}"
-    first = found.options[0]
+    first = outcome.options[0]
     usd = first.usd_per_month
     price = "" if usd is None else f", {usd_text(usd)} a month"
     apart = "" if first.prefill is None else f" that decode and {first.prefill.replicas} that prefill"
@@ -52,20 +52,20 @@ def answer_text(found: Planned, demand: Demand) -> str:
     )
 
 
-def why_lines(card: str, found: Planned) -> tuple[str, ...]:
+def why_lines(card: str, outcome: Planned) -> tuple[str, ...]:
     """Say why the options of a card are not the first.
 
     Raises:
         InputError: a card that the plan did not look at.
     """
     wanted = card.strip().lower()
-    if wanted in {name.lower() for name in found.reasons}:
-        return tuple(f"{name} cannot: {reason}" for name, reason in found.reasons.items() if name.lower() == wanted)
-    own = [option for option in found.options if option.gpu.lower() == wanted]
+    if wanted in {name.lower() for name in outcome.reasons}:
+        return tuple(f"{name} cannot: {reason}" for name, reason in outcome.reasons.items() if name.lower() == wanted)
+    own = [option for option in outcome.options if option.gpu.lower() == wanted]
     if not own:
-        cards = dict.fromkeys([*(option.gpu for option in found.options), *found.reasons])
+        cards = dict.fromkeys([*(option.gpu for option in outcome.options), *outcome.reasons])
         raise InputError(f"{card} is not among the cards", hint=f"cards: {', '.join(cards)}", parameter="why")
-    first, best = found.options[0], own[0]
+    first, best = outcome.options[0], own[0]
     if best is first:
         return (f"{best.gpu} is the first",)
     lines = []
@@ -89,12 +89,12 @@ def why_lines(card: str, found: Planned) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def plan_notes(variants: Sequence[Variant], demand: Demand, found: Planned) -> tuple[str, ...]:
+def plan_notes(variants: Sequence[Variant], demand: Demand, outcome: Planned) -> tuple[str, ...]:
     """Return notes on what was taken for granted."""
     notes = []
     if all(variant.price is None for variant in variants):
         notes.append("no price is given: options are ranked by GPUs; --price h100-sxm=2.5 ranks them by dollars")
-    bounds = {option.gpu for option in found.options if not option.calibration}
+    bounds = {option.gpu for option in outcome.options if not option.calibration}
     notes += [f"{card}: no calibration: its times are bounds, ranked after the estimates" for card in sorted(bounds)]
     notes.append(
         f"loaded to at most {demand.load_share:.0%} of the capacity; simulated with vLLM's scheduling, on steps by the "

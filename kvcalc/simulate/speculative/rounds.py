@@ -179,9 +179,9 @@ def speculate_batch(
     rounds: list[list[Round]] = [[] for _ in contexts]
     while any(left):
         next_rounds = {index: verify[index](contexts[index], tree) for index, rest in enumerate(left) if rest}
-        most = min(len(taken.yielded) for taken in next_rounds.values()) if aligned else wanted
+        max_yield = min(len(taken.yielded) for taken in next_rounds.values()) if aligned else wanted
         for index, taken in next_rounds.items():
-            kept = min(len(taken.yielded), most, left[index])
+            kept = min(len(taken.yielded), max_yield, left[index])
             rounds[index].append(replace(taken, kept=kept))
             contexts[index] += rounds[index][-1].emitted
             left[index] -= kept

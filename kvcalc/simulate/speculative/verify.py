@@ -80,11 +80,11 @@ def _checked(tokens: Sequence[int], wanted: int) -> Sequence[int]:
 
 def _tokens_before(node: int, tree: DraftTree, drafted: Sequence[int]) -> Tokens:
     """Return the drafted tokens that lead to a node, itself included; none for the context."""
-    found: list[int] = []
+    counts: list[int] = []
     while node >= 0:
-        found.append(drafted[node])
+        counts.append(drafted[node])
         node = tree.parents[node]
-    return tuple(reversed(found))
+    return tuple(reversed(counts))
 
 
 def _draft(context: Tokens, tree: DraftTree, offer: Candidates) -> Tokens:
