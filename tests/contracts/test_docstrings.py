@@ -1,4 +1,4 @@
-"""Docstrings begin with what their things do, in plain English: never with a question word, or with "Return what"."""
+"""Names and docstrings say what their things are and do, in plain English: no riddles, no ``found`` and ``place``."""
 
 import ast
 import re
@@ -30,3 +30,31 @@ def test_riddles_are_found(text: str) -> None:
 
 def test_plain_sentences_are_left_alone() -> None:
     assert riddles_of('def f():\n    """Count the tokens that a rank holds, whatever they are."""\n') == []
+
+
+# Names that say where a value came from and not what it is, in the packages that are free of them.
+VAGUE = {"found", "place", "told", "held", "most", "least", "said"}
+CLEAN = ("cli", "core", "cost", "demo", "engines", "machine", "profiles", "questions", "render")
+# Functions whose names of this kind are part of how others call them.
+ALLOWED = {("cost/estimate.py", "most")}
+
+
+def vague_names_of(code: str) -> set[str]:
+    """Return vague names of variables and parameters; fields of a class are words of its reports."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    nodes = [node for each in ast.walk(ast.parse(code)) if isinstance(each, kinds) for node in ast.walk(each)]
+    stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return VAGUE & (stored | {node.arg for node in nodes if isinstance(node, ast.arg)})
+
+
+@pytest.mark.parametrize("package", CLEAN)
+def test_a_name_says_what_it_holds(package: str) -> None:
+    paths = {str(path.relative_to(FOLDER)): path for path in (FOLDER / package).rglob("*.py")}
+    vague = {(name, each) for name, path in paths.items() for each in vague_names_of(path.read_text(encoding="utf-8"))}
+    assert vague <= ALLOWED, "name the thing: rows, index, notes, capacity, max"
+
+
+def test_vague_names_are_found() -> None:
+    code = "class Step:\n    most: int = 0\n"
+    assert vague_names_of(code) == set()
+    assert vague_names_of("def f(place, index):\n    found = [place]\n    return found.most") == {"place", "found"}
