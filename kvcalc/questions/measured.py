@@ -152,9 +152,9 @@ def _deployment(
     sizes, notes = _sizes(record, given, splits_layers=rules.splits_layers)
     started = next((name for name in _STARTED if rules.name.startswith(name)), None)
     if not record.engine:
-        notes.append("the engine is not told: taken as the usual one for such weights and GPUs")
+        notes.append("the file names no engine: taken as the usual one for such weights and GPUs")
     if not record.engine_version:
-        notes.append("the engine's version is not told")
+        notes.append("the file names no version of the engine")
     asked = {**given, **formats, **sizes}
     return placed(_model(record, model), {}, gpu=gpu or _card(record), engine=started, **asked), [*assumed, *notes]
 
@@ -190,7 +190,7 @@ def _formats(record: Record, given: Mapping[str, Any], rules: EngineRules) -> tu
         return formats, []
     printed = record.weights or weights_in_name(record.model)
     if not printed:
-        return formats, ["the weights' format is not told: taken as the checkpoint's own"]
+        return formats, ["the file names no format of the weights: taken as the checkpoint's own"]
     spelled = weight_names(printed, record.model, rules)
     name = printed if spelled is None else spelled["weights"]
     if name != "own":
@@ -204,7 +204,7 @@ def _sizes(record: Record, given: Mapping[str, Any], *, splits_layers: bool) -> 
     """Return the parallel sizes that a record says and no option does, and what was taken."""
     if any(size in given for size in _SIZES):
         return {}, []
-    assumed = ["how many GPUs is not told: taken as 1"] if record.tensor is None and record.devices == 1 else []
+    assumed = ["the file gives no number of GPUs: taken as 1"] if record.tensor is None and record.devices == 1 else []
     if record.tensor is None and splits_layers:
         return {"pipeline_parallel": record.devices}, assumed
     tensor = record.tensor or record.devices
@@ -220,7 +220,7 @@ def _cases(records: Sequence[Record], deployment: Deployment) -> tuple[list[Case
     cases, refused = [], Counter[str]()
     for record in records:
         if record.phase == "tpot" and not record.prompt_tokens:
-            refused["the length of the prompts is not told"] += 1
+            refused["the file gives no length of prompts"] += 1
             continue
         try:
             case = case_in(record, deployment, deployment.hardware, limited=True)
