@@ -17,6 +17,7 @@ import json
 import os
 import random
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -50,6 +51,9 @@ LEFT_OUT = ("kvcalc/measure/", "kvcalc/__main__.py", "kvcalc/workers.py", "kvcal
 NUMBERS = ("constant", "factor")
 # How much longer a test may take that is likely to notice.
 _NEAR = 20
+# CPU seconds after which a fault has made something endless, many times those of the tests for it; a process that waits
+# for ever is left after so many times as long.
+_ENDLESS_S, _WAITS = 240, 15
 # Numbers of which none is right, by file and the line they stand on: looks (widths, shades, how many ticks); how much of
 # a file is read and how many may wait, where any large number does and a test sees that there is an end; where a fit starts.
 CHOSEN = (
@@ -223,7 +227,7 @@ def run_items(session: pytest.Session, items: list[pytest.Item], function: Funct
     return False
 
 
-def in_child(noticed: object, timeout_s: float = 240) -> str:
+def in_child(noticed: object, endless_s: int = _ENDLESS_S) -> str:
     """The verdict of a function that runs in a fork of this process."""
     child = os.fork()
     if child == 0:
@@ -231,31 +235,44 @@ def in_child(noticed: object, timeout_s: float = 240) -> str:
         os.dup2(null, 1)
         os.dup2(null, 2)
         os.setpgid(0, 0)
+        limit_cpu(endless_s)
         try:
             os._exit(1 if noticed() else 0)
         except BaseException:  # noqa: BLE001 - whatever ends a run is noticed
             os._exit(3)
-    end = time.monotonic() + timeout_s
+    end = time.monotonic() + _WAITS * endless_s
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
-            return {0: "SURVIVED"}.get(os.waitstatus_to_exitcode(status), "noticed")
+            return verdict_of(os.waitstatus_to_exitcode(status))
         time.sleep(0.02)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return "noticed (endless)"
 
 
-def in_process(file: str, fault: RandomFault, names: list[str], timeout_s: float = 300) -> str:
+def limit_cpu(seconds: int) -> None:
+    """End this process when it has computed for so long: a busy machine takes no survivor for endless, as a clock would."""
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+
+
+def verdict_of(code: int) -> str:
+    """What the exit code of a process says that ran the tests of a fault."""
+    return {0: "SURVIVED", -signal.SIGXCPU: "noticed (endless)", -signal.SIGKILL: "noticed (endless)"}.get(
+        code, "noticed"
+    )
+
+
+def in_process(file: str, fault: RandomFault, names: list[str], endless_s: int = _ENDLESS_S) -> str:
     """The verdict of a fresh process that imports the changed module."""
     text = ast.unparse(fault.applied((ROOT / file).read_text(encoding="utf-8")))
     command = [sys.executable, "-m", "tests.mutation.notice", "--fresh", file]
     try:
         done = subprocess.run(command, cwd=ROOT, input=json.dumps([text, names]), text=True, capture_output=True,
-                              check=False, timeout=timeout_s)  # fmt: skip
+                              check=False, timeout=_WAITS * endless_s, preexec_fn=lambda: limit_cpu(endless_s))  # fmt: skip
     except subprocess.TimeoutExpired:
         return "noticed (endless)"
-    return "SURVIVED" if done.returncode == 0 else "noticed"
+    return verdict_of(done.returncode)
 
 
 class Importer:
