@@ -15,6 +15,7 @@ import itertools
 import time
 import types
 import weakref
+from functools import cache
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -38,6 +39,13 @@ def tensors_in(thing):
     if isinstance(thing, (list, tuple)):
         return [tensor for part in thing for tensor in tensors_in(part)]
     return []
+
+
+@cache
+def traits(function):
+    """The name of an operation, whether it waits for the host, and whether it multiplies."""
+    name = str(function).removeprefix("aten.")
+    return name, name.startswith(WAITING_OPS), name.partition(".")[0] in PRODUCTS
 
 
 def storage(tensor):
@@ -74,17 +82,19 @@ class Operations(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, _, args=(), kwargs=None):
         kwargs = kwargs or {}
-        name = str(function).removeprefix("aten.")
-        if name.startswith(WAITING_OPS):
+        name, waits, multiplies = traits(function)
+        if waits:
             self.gpu.wait(name)
-        if name.partition(".")[0] in PRODUCTS:
+        if multiplies:
             self.gpu.multiply()
-        given = tensors_in(args) + tensors_in(tuple(kwargs.values()))
+        given = [] if self.gpu.capturing is None else tensors_in(args) + tensors_in(tuple(kwargs.values()))
         self.gpu.keep(given)
         result = function(*args, **kwargs)
         made = tensors_in(result)
         for tensor in made:
             self.gpu.allocator.take(tensor)
+        if self.gpu.capturing is None:
+            return result
         views = {storage(tensor) for tensor in made} <= {storage(tensor) for tensor in given}
         no_kernel = name.startswith(("empty", "new_empty")) or (views and not function._schema.is_mutable)  # noqa: SLF001
         self.gpu.note(name, lambda: function(*args, **kwargs), result, kernel=not no_kernel)
