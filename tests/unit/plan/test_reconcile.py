@@ -83,6 +83,14 @@ def test_the_estimate_for_cuda_graphs_leaves_the_cache_less_from_0_20_on(version
     assert ("the estimate for CUDA graphs" in row.reason) == is_counted
 
 
+def test_one_number_that_agrees_leaves_the_others_to_be_explained():
+    profiled = "Requested memory: 0.950000 (util), 75.23 GiB\nMemory profiling takes 1 seconds. Total non KV cache memory: 17.12GiB\n"
+    found = rows(vllm(head=f"{LLAMA}\n{profiled}", tokens="400,000", requests="48.83"))
+    assert found["available_kv_gib"].agrees
+    assert not found["kv_cache_tokens"].agrees
+    assert "unexplained by any term tried" in found["kv_cache_tokens"].reason
+
+
 @pytest.mark.parametrize("tokens", ["475,968", "476,080"])
 def test_one_block_beyond_the_digits_differs(tokens):
     row = rows(vllm(tokens=tokens, requests="58.10" if tokens < "476" else "58.12"))["kv_cache_tokens"]
