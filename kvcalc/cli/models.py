@@ -8,8 +8,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from kvcalc.cli.options import Json, Output, Set
-from kvcalc.cli.profiles import profiles_app
+from kvcalc.cli.profiles import Json, Output, Set, profiles_app
 
 app = profiles_app("model", "List, show, import, lint and validate model profiles.")
 

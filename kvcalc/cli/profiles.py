@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from kvcalc.cli.options import Json, Output
-
 if TYPE_CHECKING:
     from kvcalc.profiles.catalog import Kind
 
-__all__ = ["profiles_app"]
+__all__ = ["Json", "Output", "Set", "profiles_app"]
 
 Name = Annotated[str, typer.Argument(help="Catalogue name, alias or file.")]
 Words = Annotated[list[str] | None, typer.Argument(help="Show only those whose name or description has all of them.")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="Override a profile field: kv_heads=64. May be repeated.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Output = Annotated[str, typer.Option("--output", "-o", help="table, json, jsonl, csv or md.")]
 Sort = Annotated[str, typer.Option("--sort", help="Sort by this column: names from a, numbers from the largest.")]
 File = Annotated[list[Path], typer.Argument(help="Profile files.")]
 
