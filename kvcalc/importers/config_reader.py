@@ -146,9 +146,9 @@ class Config:
         value = self.raw(*keys, default=default)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        most = _MAX_LAYERS if any(key.endswith(("layers", "n_layer")) for key in keys) else _LARGEST
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise self.bad(keys[0], value, f"a whole number from {least} to {most:.0e}")
+        maximum = _MAX_LAYERS if any(key.endswith(("layers", "n_layer")) for key in keys) else _LARGEST
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= maximum:
+            raise self.bad(keys[0], value, f"a whole number from {least} to {maximum:.0e}")
         return value
 
     def maybe_integer(self, *keys: str, least: int = 1) -> int | None:

@@ -89,8 +89,8 @@ def config_of(path: Path) -> Path:
     config = path.with_name("config.json") if weights else path / "config.json"
     if config.is_file():
         return config
-    place = "beside the file" if weights else "in the folder"
-    raise ProfileError(f"there is no config.json {place}; only its keys can be linted", where=str(path))
+    where = "beside the file" if weights else "in the folder"
+    raise ProfileError(f"there is no config.json {where}; only its keys can be linted", where=str(path))
 
 
 def _with_config(folder: Path, names: Sequence[str]) -> Checkpoint:

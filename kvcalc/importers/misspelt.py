@@ -126,8 +126,8 @@ def _words(name: str) -> tuple[str, ...]:
     True
     """
     parts = _APART.split(_CAMEL.sub("_", name).lower())
-    said = " ".join(_WORDS.get(part, part.removesuffix("s")) for part in parts).split()
-    return tuple(sorted(_NAMES.get(" ".join(said), " ".join(said)).split()))
+    spelled = " ".join(_WORDS.get(part, part.removesuffix("s")) for part in parts).split()
+    return tuple(sorted(_NAMES.get(" ".join(spelled), " ".join(spelled)).split()))
 
 
 def _near(one: str, other: str) -> bool:

@@ -130,11 +130,11 @@ def _parts(schemes: Sequence[tuple[Module, Scheme | None]], shape: Shape, dtype:
         entry[0] += biases
         entry[1] += int(plain.bytes(biases))
     parts: dict[str, str] = {}
-    for part, found in totals.items():
-        quantised = {name: entry for name, entry in found.items() if name is not None}
+    for part, by_format in totals.items():
+        quantised = {name: entry for name, entry in by_format.items() if name is not None}
         if quantised:
             main = max(quantised, key=lambda name: quantised[name][0])
-            elements, size = (sum(entry[side] for entry in found.values()) for side in (0, 1))
+            elements, size = (sum(entry[side] for entry in by_format.values()) for side in (0, 1))
             parts[part] = _name(main, elements, size)
     return parts
 

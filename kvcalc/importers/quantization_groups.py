@@ -58,8 +58,8 @@ def compressed_tensors(config: Config, _text: Config) -> Plan:
     def pick(module: Module) -> Scheme | None:
         if left.picks(module):
             return None
-        found = next((scheme for names, scheme in named if names.picks(module)), None)
-        return found or (general[0] if general else None)
+        picked = next((scheme for names, scheme in named if names.picks(module)), None)
+        return picked or (general[0] if general else None)
 
     return Plan(pick, kv_scheme(config, "kv_cache_scheme"), lambda modules: _check(config, targeted, left, modules))
 

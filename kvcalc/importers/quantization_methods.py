@@ -76,11 +76,11 @@ def _fp8(config: Config, text: Config) -> Plan:
     else:
         base = packed("fp8", activations)
     experts = base
-    said = next((config for config in (text, config) if config.has("expert_dtype")), None)
-    if said is not None:
-        declared = said.text("expert_dtype")
+    stating = next((config for config in (text, config) if config.has("expert_dtype")), None)
+    if stating is not None:
+        declared = stating.text("expert_dtype")
         if declared not in ("fp4", "fp8"):
-            raise refuse_method(said, "expert_dtype", declared, method="fp8")
+            raise refuse_method(stating, "expert_dtype", declared, method="fp8")
         experts = packed("mxfp4", activations) if declared == "fp4" else base
     left = selection(config, "modules_to_not_convert", "ignored_layers")
     layers = _Layers(config) if config.has("quantized_layers") else None
@@ -124,11 +124,11 @@ def _algorithm(config: Config, name: object, group: object = None) -> Scheme:
     scheme = _ALGORITHMS.get(name) if isinstance(name, str) else None
     if scheme is None:
         raise refuse_method(config, "quant_algo", name)
-    found = scheme()
-    block = parse_format(found.name).block_elements
-    if group is not None and "fp4" in found.name and group != block:
+    chosen = scheme()
+    block = parse_format(chosen.name).block_elements
+    if group is not None and "fp4" in chosen.name and group != block:
         raise refuse_method(config, "group_size", group)
-    return found
+    return chosen
 
 
 class _Layers:

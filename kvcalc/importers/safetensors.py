@@ -231,10 +231,10 @@ def read_safetensors(path: Path) -> TensorTable:
         return _indexed(index)
     tensors: dict[str, Tensor] = {}
     for name in shard_names(path):
-        found = _local(_shard(path.with_name(name), path))
-        if not tensors.keys().isdisjoint(found):
+        local = _local(_shard(path.with_name(name), path))
+        if not tensors.keys().isdisjoint(local):
             raise ProfileError("a tensor stands in two shards", where=str(path.with_name(name)))
-        tensors |= found
+        tensors |= local
     return TensorTable(str(path), tensors)
 
 
@@ -306,16 +306,16 @@ def _indexed(path: Path) -> TensorTable:
 def _weight_map(text: _Text) -> dict[str, str]:
     files: dict[str, str] = {}
     names: dict[str, str] = {}
-    found = False
+    has_map = False
     for count, key in enumerate(text.keys()):
         if count >= _MAX_INDEX_KEYS:
             raise text.error("an index of more than metadata and a weight_map")
         if key != "weight_map":
             text.small_object()
             continue
-        if found:
+        if has_map:
             raise text.error("the key 'weight_map' stands twice")
-        found = True
+        has_map = True
         for name in text.keys():  # noqa: SIM118
             if name in files or len(files) >= _MAX_INDEXED:
                 raise text.error(f"the tensor {name[:80]!r} stands twice, or there are too many")

@@ -152,9 +152,9 @@ def _announced(config: Mapping[str, Any]) -> int:
     return max((count for count in counts if isinstance(count, int)), default=0)
 
 
-def _check_count(what: str, found: int, implied: int, where: str) -> None:
-    if found != implied:
-        raise _contradiction(f"the file has {found} {what}, by its tensors' names; the config implies {implied}", where)
+def _check_count(what: str, count: int, implied: int, where: str) -> None:
+    if count != implied:
+        raise _contradiction(f"the file has {count} {what}, by its tensors' names; the config implies {implied}", where)
 
 
 def _contradiction(what: str, where: str) -> ProfileError:
@@ -229,10 +229,10 @@ def _implied(block: Block, hidden: int) -> dict[str, list[_Sides]]:
     return sides
 
 
-def _check_experts(inner: Iterable[str], block: Block, place: int, where: str) -> None:
+def _check_experts(inner: Iterable[str], block: Block, layer: int, where: str) -> None:
     numbers = [int(match[1]) for match in map(_EXPERT.search, inner) if match is not None]
     if numbers and isinstance(block.mlp, Mixture):
-        _check_count(f"experts in layer {place}", max(numbers) + 1, block.mlp.experts, where)
+        _check_count(f"experts in layer {layer}", max(numbers) + 1, block.mlp.experts, where)
 
 
 def _check_shape(name: str, tensor: Tensor, implied: list[_Sides], what: str, where: str) -> None:

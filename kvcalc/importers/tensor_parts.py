@@ -104,7 +104,7 @@ def with_stored_parts(table: TensorTable, profile: ModelProfile) -> ModelProfile
     its name, formats and towers stay those of the config.
     """
     sizes: dict[str, dict[str, int]] = {}
-    held: dict[str, int] = {}
+    stored_bytes: dict[str, int] = {}
     outside = 0
     for name, tensor in table.tensors.items():
         part = part_of(name, tensor.shape, profile)
@@ -116,8 +116,8 @@ def with_stored_parts(table: TensorTable, profile: ModelProfile) -> ModelProfile
             continue
         stored = sizes.setdefault(part, {})
         stored[tensor.dtype] = stored.get(tensor.dtype, 0) + tensor.size
-        held[part] = held.get(part, 0) + tensor.elements
-    counted = replace(profile, towers=_stored_towers(profile, held, sizes))
+        stored_bytes[part] = stored_bytes.get(part, 0) + tensor.elements
+    counted = replace(profile, towers=_stored_towers(profile, stored_bytes, sizes))
     implied = parameters(counted)
     formats: dict[str, str] = {}
     notes: list[str] = []
@@ -125,8 +125,8 @@ def with_stored_parts(table: TensorTable, profile: ModelProfile) -> ModelProfile
         elements = implied.get(known, 0)
         if elements:
             formats[known] = _stored_format(stored, elements, profile.weight_formats.get(known))
-        if known != "vector" and stored.keys() <= _PLAIN.keys() and held[known] != elements:
-            notes.append(f"by their names {held[known]} elements are of {known}; the config implies {elements}")
+        if known != "vector" and stored.keys() <= _PLAIN.keys() and stored_bytes[known] != elements:
+            notes.append(f"by their names {stored_bytes[known]} elements are of {known}; the config implies {elements}")
     if outside:
         notes.append(f"{outside} bytes of the file are not loaded with the model (prediction layers, copies)")
     return replace(
@@ -138,16 +138,16 @@ def with_stored_parts(table: TensorTable, profile: ModelProfile) -> ModelProfile
 
 
 def _stored_towers(
-    profile: ModelProfile, held: Mapping[str, int], sizes: Mapping[str, Mapping[str, int]]
+    profile: ModelProfile, stored_bytes: Mapping[str, int], sizes: Mapping[str, Mapping[str, int]]
 ) -> tuple[Tower, ...]:
     """Return the towers as the file has them: elements stand one by one where they are not packed."""
     known = {tower.part: tower for tower in profile.towers}
     towers = []
     for part in get_args(TowerPart):
-        if part in held and (part not in known or sizes[part].keys() <= _PLAIN.keys()):
+        if part in stored_bytes and (part not in known or sizes[part].keys() <= _PLAIN.keys()):
             plain = known.get(part, Tower(part=part, parameters=0))
-            towers.append(replace(plain, parameters=held[part]))
-        elif part in held:
+            towers.append(replace(plain, parameters=stored_bytes[part]))
+        elif part in stored_bytes:
             towers.append(known[part])
     return tuple(towers)
 

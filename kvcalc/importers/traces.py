@@ -132,20 +132,20 @@ def read_trace(
     clock = _Clock()
     given = None if times is None else iter(times)
     number = 0
-    for number, (line, found, values) in enumerate(rows(path, columns), 1):
+    for number, (line, columns_found, values) in enumerate(rows(path, columns), 1):
         time, prompt, output, hashes, priority = values
         arrival_s = None if given is None else next(given, None)
         if given is not None and arrival_s is None:
             return
         try:
-            prompt_tokens = _tokens(prompt, found.prompt)
+            prompt_tokens = _tokens(prompt, columns_found.prompt)
             yield Request(
                 name=str(number),
-                arrival_s=clock.since_first_s(time, found) if arrival_s is None else arrival_s,
+                arrival_s=clock.since_first_s(time, columns_found) if arrival_s is None else arrival_s,
                 prompt_tokens=prompt_tokens,
-                output_tokens=_tokens(output, found.output),
-                prompt=_segments(hashes, prompt_tokens, found) if found.hashes else (),
-                priority=_priority(priority, found.priority) if found.priority else 0,
+                output_tokens=_tokens(output, columns_found.output),
+                prompt=_segments(hashes, prompt_tokens, columns_found) if columns_found.hashes else (),
+                priority=_priority(priority, columns_found.priority) if columns_found.priority else 0,
             )
         except InputError as error:
             raise InputError(error.what, where=f"{path}:{line}", hint=error.hint) from None
@@ -163,19 +163,19 @@ def _csv_rows(path: Path, columns: TraceColumns | None) -> Iterator[_Row]:
         reader = csv.reader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
         try:
             header = [name.strip() for name in next(reader, [])]
-            found = columns or _known(header, path)
-            places = [_place(header, name, path) for name in found.names]
+            known = columns or _known(header, path)
+            places = [_place(header, name, path) for name in known.names]
             longest = max(index for index in places if index is not None)
             # of a column that is not there, another's values, which nobody looks at
             values = itemgetter(*[longest if index is None else index for index in places])
             for row in reader:
                 if len(row) == len(header):
                     lines.next_record()
-                    yield reader.line_num, found, values(row)
+                    yield reader.line_num, known, values(row)
                 elif any(cell.strip() for cell in row):
                     than = "fewer" if len(row) < len(header) else "more"
-                    told = f"{len(row)} cells, {than} than the header's {len(header)}"
-                    raise InputError(told, where=f"{path}:{reader.line_num}")
+                    problem = f"{len(row)} cells, {than} than the header's {len(header)}"
+                    raise InputError(problem, where=f"{path}:{reader.line_num}")
         except csv.Error as error:
             raise InputError(f"not CSV: {error}", where=f"{path}:{reader.line_num}") from None
 
@@ -192,7 +192,7 @@ def _place(header: list[str], name: str | None, path: Path) -> int | None:
 
 def _json_rows(path: Path, columns: TraceColumns | None) -> Iterator[_Row]:
     """Yield the same as `_csv_rows` from one JSON object a line."""
-    found = columns
+    known = columns
     decoder = json.JSONDecoder(object_pairs_hook=unique_keys)
     with open_text(path, errors="replace") as file:
         lines = BoundedLines(file, max_characters=_LONGEST_ROW, where=str(path))
@@ -211,12 +211,12 @@ def _json_rows(path: Path, columns: TraceColumns | None) -> Iterator[_Row]:
                 raise InputError("not a request: nested too deeply", where=where) from None
             if not isinstance(row, dict):
                 raise InputError("not a JSON object", where=where, hint="one JSON object a line")
-            if found is None:
-                found = _known(list(row), path)
-            for name in found.names:
+            if known is None:
+                known = _known(list(row), path)
+            for name in known.names:
                 if name is not None and name not in row:
                     raise _missing(name, list(row), where)
-            yield line, found, [None if name is None else row[name] for name in found.names]
+            yield line, known, [None if name is None else row[name] for name in known.names]
 
 
 def _known(header: list[str], path: Path) -> TraceColumns:

@@ -149,19 +149,19 @@ def _with_lookups(
     width, heads = config.integer("engram_head_dim"), config.integer("engram_n_heads")
     columns = (config.integer("engram_max_ngram_size") - 1) * heads
     lookup = Lookup(inputs=columns * width, outputs=(streams + 1) * hidden)
-    found, tables = list(blocks), []
+    with_tables, tables = list(blocks), []
     for layer, size in zip(listed, rows, strict=True):
         if not isinstance(layer, int) or not 0 <= layer < len(blocks):
             raise config.bad("engram_layer_ids", layer, f"a layer below {len(blocks)}")
         if not isinstance(size, int) or isinstance(size, bool) or size < columns:
             raise config.bad("engram_num_embeddings", size, f"a number of rows, at least {columns}")
-        block = found[layer]
+        block = with_tables[layer]
         gates = 2 * streams * hidden  # weights of the norms that the gate compares stream and key by
-        found[layer] = replace(
+        with_tables[layer] = replace(
             block, name=f"{block.name}-ngram", lookup=lookup, vector_parameters=block.vector_parameters + gates
         )
         tables.append(Table(name=f"ngram-{layer}", rows=size, width=width, lookups=columns, part="lookup"))
-    return tuple(found), tables
+    return tuple(with_tables), tables
 
 
 RULES: dict[str, Rule] = {"deepseek_v41_text": deepseek_v41}

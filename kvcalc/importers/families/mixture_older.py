@@ -66,9 +66,9 @@ def jetmoe(config: Config) -> Shape:
     router = experts.experts * hidden
     blocks = stack([(mixer, hidden)] * layers, [(experts, hidden)] * layers, norms=2 * hidden, matrices=router)
     shape = decoder_shape(config, blocks, hidden=hidden)
-    held = Table(name="attention-experts", rows=layers * (experts.experts - chosen) * 2 * kv * width, width=hidden)
+    table = Table(name="attention-experts", rows=layers * (experts.experts - chosen) * 2 * kv * width, width=hidden)
     note = "a step over several tokens reads more of the attention experts than is counted"
-    return replace(shape, embeddings=(*shape.embeddings, held), notes=(note,))
+    return replace(shape, embeddings=(*shape.embeddings, table), notes=(note,))
 
 
 def deepseek(config: Config) -> Shape:

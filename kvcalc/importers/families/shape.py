@@ -286,8 +286,8 @@ def layer_kinds(
         if other != key:
             config.pass_over(other, f"{key} gives the layers' kinds")
     if default is not None and not config.has(key):
-        said = dict(reversed([(kind, name) for name, kind in names.items()]))
-        note_order(config, key, [said.get(kind, kind) for kind in default])
+        names_of_kinds = dict(reversed([(kind, name) for name, kind in names.items()]))
+        note_order(config, key, [names_of_kinds.get(kind, kind) for kind in default])
         return list(default)
     entries = config.sequence(key, length=layers)
     if not entries:

@@ -106,10 +106,10 @@ def higgs_audio(config: Config) -> Shape:
     if config.flag("mlp_bias", default=False):
         raise refuse(config, "mlp_bias", "a Higgs Audio with biases in its MLPs")
     inner, rows = config.integer("intermediate_size"), config.integer("num_codebooks") * config.integer("codebook_size")
-    held = Table(name="text-mlp", rows=len(shape.blocks) * 3 * inner, width=hidden)
+    table = Table(name="text-mlp", rows=len(shape.blocks) * 3 * inner, width=hidden)
     blocks = tuple(replace(block, vector_parameters=block.vector_parameters + 2 * hidden) for block in shape.blocks)
     code = Table(name="code", rows=rows, width=hidden)
-    return replace(shape, blocks=blocks, embeddings=(*shape.embeddings, code, held), head=Head(rows=rows))
+    return replace(shape, blocks=blocks, embeddings=(*shape.embeddings, code, table), head=Head(rows=rows))
 
 
 def csm(config: Config) -> Shape:

@@ -133,10 +133,10 @@ def _with_shared(
         mlp=Gated(width=inner, shared_weights=True),
         vector_parameters=plain.vector_parameters,
     )
-    blocks, held = [], 0
+    blocks, hybrids = [], 0
     for kind in kinds:
-        blocks.append(plain if kind == "mamba" else holder if held < copies else follower)
-        held += kind == "hybrid"
+        blocks.append(plain if kind == "mamba" else holder if hybrids < copies else follower)
+        hybrids += kind == "hybrid"
     return tuple(blocks)
 
 

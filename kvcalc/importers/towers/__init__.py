@@ -111,8 +111,8 @@ def _left_out(top: Config, key: str, part: TowerPart) -> list[str]:
         if use.key.startswith(prefix) and use.use == "defaulted" and use.why != "absent"
         if _SIZES.fullmatch(use.key.removeprefix(prefix)) and use.value
     ]
-    said = f"left out of the {part} tower, so that the default of its class holds"
-    return [f"{said}: {', '.join(sizes)}"] if sizes else []
+    reason = f"left out of the {part} tower, so that the default of its class holds"
+    return [f"{reason}: {', '.join(sizes)}"] if sizes else []
 
 
 def _is_tower(key: str, value: object) -> bool:
