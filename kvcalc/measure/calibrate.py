@@ -52,11 +52,11 @@ def ceilings(device: Device, probes: Iterable[Probe]) -> HardwareProfile:
     """
     bandwidth, peaks = 0.0, dict[str, float]()
     for probe in probes:
-        least = probe.timing.least_s
+        fastest_s = probe.timing.least_s
         if _streams(probe, device):
-            bandwidth = max(bandwidth, probe.op.compulsory_bytes / least)
+            bandwidth = max(bandwidth, probe.op.compulsory_bytes / fastest_s)
         if probe.kind == "matrix":
-            peaks[probe.format] = max(peaks.get(probe.format, 0.0), probe.op.flop / least)
+            peaks[probe.format] = max(peaks.get(probe.format, 0.0), probe.op.flop / fastest_s)
     peaks = {name: max(peak, peaks.get(WIDEST, 0.0)) for name, peak in peaks.items()}
     versions = ", ".join(f"{name} {version}" for name, version in device.versions.items())
     note = f"kvcalc bench: fastest of repeated streams and multiplications; {versions}"
@@ -110,9 +110,9 @@ def calibration_of(device: Device, hardware: HardwareProfile, probes: Sequence[P
         points = [_point(probe, hardware) for probe in own]
         if not points:
             continue
-        found = reach[f"{kind}:{unit}"] = _fitted(points, call_s)
-        quotients += [(c > m, t / _taken(c, m, found, call_s)) for c, m, t in points]
-    reach["matrix"] = next(found for name, found in reach.items() if name.startswith("matrix"))
+        fitted = reach[f"{kind}:{unit}"] = _fitted(points, call_s)
+        quotients += [(c > m, t / _taken(c, m, fitted, call_s)) for c, m, t in points]
+    reach["matrix"] = next(fitted for name, fitted in reach.items() if name.startswith("matrix"))
     return Calibration(
         name=f"{hardware.name}-{ENGINE}",
         engine=ENGINE,
@@ -161,15 +161,15 @@ def _fitted(points: Sequence[tuple[float, float, float]], call_s: float) -> Reac
         squares = sum(math.log(_taken(c, m, reach, call_s) / t) ** 2 for c, m, t in points)
         return squares / len(points) + _PULL * math.log(reach.sum_share / MIN_SUM_SHARE)
 
-    compute, memory = (_bounded("", max(point[place] / point[2] for point in points)) for place in (0, 1))
+    compute, memory = (_bounded("", max(point[column] / point[2] for point in points)) for column in (0, 1))
     start = {"bandwidth_share": memory, "flop_share": compute, "sum_share": MIN_SUM_SHARE, "call_s": _MIN_CALL_S}
-    found = least_near(loss, start, bounded=_bounded)
-    return Reach(**found | {"call_s": found["call_s"] if found["call_s"] > _MIN_CALL_S else 0.0})
+    shares = least_near(loss, start, bounded=_bounded)
+    return Reach(**shares | {"call_s": shares["call_s"] if shares["call_s"] > _MIN_CALL_S else 0.0})
 
 
 def _bounded(name: str, value: float) -> float:
-    least, most = _BOUNDS.get(name, (_MIN_SHARE, 1.0))
-    return min(most, max(least, value))
+    low, high = _BOUNDS.get(name, (_MIN_SHARE, 1.0))
+    return min(high, max(low, value))
 
 
 def _interval(quotients: list[float]) -> Interval:
@@ -182,8 +182,8 @@ def _interval(quotients: list[float]) -> Interval:
 
 def _least(probes: Sequence[Probe], kind: str) -> float:
     """The benchmark's undisturbed time, the mean over formats."""
-    found = [probe.timing.low_s for probe in probes if probe.kind == kind]
-    return max(0.0, sum(found) / len(found)) if found else 0.0
+    times_s = [probe.timing.low_s for probe in probes if probe.kind == kind]
+    return max(0.0, sum(times_s) / len(times_s)) if times_s else 0.0
 
 
 def bench_rows(
@@ -247,7 +247,7 @@ def noise_notes(probes: Sequence[Probe]) -> tuple[str, ...]:
     noisy = [probe for probe in timed if probe.timing.spread > _NOISY]
     if len(noisy) * 4 <= len(timed):
         return ()
-    found = (
+    spreads = (
         f"in {len(noisy)} of {len(timed)} benchmarks the middle repetition took {_NOISY:.0%} more than the undisturbed"
     )
-    return (f"the machine was busy: {found}; measure again on a quiet machine",)
+    return (f"the machine was busy: {spreads}; measure again on a quiet machine",)

@@ -68,8 +68,8 @@ def measured_capacity(
         tries_beyond: whether more than fits is asked for; a CPU's system would end the process.
     """
     model, formats = deployment.model, deployment.formats
-    held = cache_bytes(model, context, formats)
-    weights, each = weight_bytes(model, formats), held.growing + held.state
+    cache_size = cache_bytes(model, context, formats)
+    weights, each = weight_bytes(model, formats), cache_size.growing + cache_size.state
     predicted = largest(lambda batch: run_bytes(model, formats, batch=batch, context=context) <= free_bytes, _MAX_BATCH)
     beyond = int((free_bytes - weights) // each) + 1
     decoder.device.peak_bytes(reset=True)

@@ -104,14 +104,14 @@ def in_turn(
     samples: list[list[float]] = [[] for _ in calls]
     try:
         for _ in range(rounds):
-            for place, call in enumerate(calls):
+            for index, call in enumerate(calls):
                 reset()
-                samples[place].append(clock(call))
+                samples[index].append(clock(call))
     except KeyboardInterrupt:
         if not all(samples):
             raise
-        raise Stopped([Timing(samples_s=tuple(found)) for found in samples]) from None
-    return [Timing(samples_s=tuple(found)) for found in samples]
+        raise Stopped([Timing(samples_s=tuple(taken)) for taken in samples]) from None
+    return [Timing(samples_s=tuple(taken)) for taken in samples]
 
 
 def _monotonic_clock(call: Callable[[], object]) -> float:

@@ -124,13 +124,13 @@ def crosscheck_report(
             device=device.kind,
         )
     checks = _loop_checks(device, asked, progress) if asked.check else []
-    found = _measured(device, asked, progress, speculation, measured)
-    probes = joined(found.before, found.after)
-    hardware = asked.hardware or ceilings(device, [*probes, *found.beside])
+    outcome = _measured(device, asked, progress, speculation, measured)
+    probes = joined(outcome.before, outcome.after)
+    hardware = asked.hardware or ceilings(device, [*probes, *outcome.beside])
     calibration = asked.calibration or (calibration_of(device, hardware, probes) if probes else None)
-    rows = [step_row(step, hardware, calibration) for step in found.steps]
-    loops = [loop_row(run, hardware) for run in found.loops]
-    speculated = found.speculation
+    rows = [step_row(step, hardware, calibration) for step in outcome.steps]
+    loops = [loop_row(run, hardware) for run in outcome.loops]
+    speculated = outcome.speculation
     on_gpu = device.kind == "cuda"
     checks += [
         *byte_checks(rows),
@@ -148,8 +148,8 @@ def crosscheck_report(
         calibration=calibration,
         speculation=speculated,
         loops=loops,
-        interrupted=found.interrupted,
-        notes=(*_notes(found, probes), *_workspace_note(device, workspaces)),
+        interrupted=outcome.interrupted,
+        notes=(*_notes(outcome, probes), *_workspace_note(device, workspaces)),
     )
 
 
@@ -247,7 +247,7 @@ def _measured(
 
 
 def _time_steps(
-    found: _Measured,
+    outcome: _Measured,
     deployment: Deployment,
     device: Device,
     asked: Questions,
@@ -267,15 +267,15 @@ def _time_steps(
         loops=asked.loops,
     ):
         if isinstance(timed, Step):
-            found.steps.append(timed)
+            outcome.steps.append(timed)
             if asked.hardware is not None:
                 measured(step_row(timed, asked.hardware, asked.calibration))
         elif isinstance(timed, LoopRun):
-            found.loops.append(timed)
+            outcome.loops.append(timed)
             if asked.hardware is not None:
                 measured(loop_row(timed, asked.hardware))
         else:
-            found.beside.append(timed)
+            outcome.beside.append(timed)
 
 
 def _workspace_note(device: Device, taken: int | None) -> tuple[str, ...]:
@@ -285,18 +285,18 @@ def _workspace_note(device: Device, taken: int | None) -> tuple[str, ...]:
     return (f"cuBLAS holds {bytes_text(taken)} as its workspaces, {rule} by torch's rule: in no step's peak",)
 
 
-def _notes(found: _Measured, probes: Sequence[Probe]) -> tuple[str, ...]:
+def _notes(outcome: _Measured, probes: Sequence[Probe]) -> tuple[str, ...]:
     notes = list(noise_notes(probes))
-    moved = drift(found.before, found.after)
+    moved = drift(outcome.before, outcome.after)
     if moved > _MAX_DRIFT:
         notes.append(f"the machine drifted by {moved:.0%} between the bench before and the one after: measure again")
-    copied = {step.deployment.model.name: step.copied_bytes for step in found.steps if step.copied_bytes}
+    copied = {step.deployment.model.name: step.copied_bytes for step in outcome.steps if step.copied_bytes}
     notes += [
         f"{name}: the tied table is held a second time, prepacked for the head: {bytes_text(size)} beside the weights"
         for name, size in copied.items()
     ]
-    built = {step.deployment.model.name: step.layers for step in found.steps}
+    built = {step.deployment.model.name: step.layers for step in outcome.steps}
     notes += [f"{name}: {layers} layers were built" for name, layers in built.items()]
-    if found.interrupted:
+    if outcome.interrupted:
         notes.append("interrupted: the rows that were done")
     return tuple(notes)

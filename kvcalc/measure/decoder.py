@@ -52,10 +52,10 @@ def check_supported(model: ModelProfile) -> None:
     if names not in (["token"], ["token", "position"]):
         raise UnsupportedError(f"{model.name}: the decoder builds no tables but those of tokens and positions: {names}")
     for block in model.block_counts:
-        found = _unsupported(block)
-        if found:
+        reason = _unsupported(block)
+        if reason:
             raise UnsupportedError(
-                f"{model.name}: the decoder builds no {found}", hint="docs/measure.md lists the kinds"
+                f"{model.name}: the decoder builds no {reason}", hint="docs/measure.md lists the kinds"
             )
         for mixer in block.mixers:
             if isinstance(mixer, State):
@@ -70,7 +70,7 @@ def _unsupported(block: Block) -> str:
         return "mixture with a width of its own, experts that do nothing or no router"
     if mlp is not None and getattr(mlp, "shared_weights", False):
         return "MLP with another layer's weights"
-    return next((found for mixer in block.mixers if (found := _unsupported_mixer(mixer))), "")
+    return next((reason for mixer in block.mixers if (reason := _unsupported_mixer(mixer))), "")
 
 
 def _unsupported_mixer(mixer: Mixer) -> str:
@@ -361,11 +361,11 @@ def decode_one_token(decoder: Decoder, tokens: Any, cache: Cache) -> Any:
 
 def decode_n_tokens(decoder: Decoder, tokens: Any, cache: Cache, *, count: int) -> Any:
     """Decode greedily from a token of each sequence (sequences) and return the next ones (sequences x ``count``)."""
-    found = []
+    chosen = []
     for _ in range(count):
         tokens = decode_one_token(decoder, tokens, cache).argmax(dim=-1)
-        found.append(tokens)
-    return torch.stack(found, dim=1)
+        chosen.append(tokens)
+    return torch.stack(chosen, dim=1)
 
 
 def verify(decoder: Decoder, tokens: Any, cache: Cache) -> Any:

@@ -233,9 +233,9 @@ def _cuda(torch: Any) -> Device:
 
 def _driver(torch: Any) -> str:
     """Return the driver's version; where the system does not tell, that of CUDA which it is good for."""
-    told = re.search(r"Kernel Module.*?\s(\d+\.[\d.]+)", " ".join(_lines(_GPU_DRIVER)))
-    if told is not None:
-        return told[1]
+    match = re.search(r"Kernel Module.*?\s(\d+\.[\d.]+)", " ".join(_lines(_GPU_DRIVER)))
+    if match is not None:
+        return match[1]
     found = getattr(torch._C, "_cuda_getDriverVersion", None)  # noqa: SLF001  no public name
     return f"for CUDA {found()}" if found is not None else "not known"
 

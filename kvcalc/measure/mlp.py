@@ -129,8 +129,8 @@ class Experts:
         mixed = torch.zeros_like(flat)
         by_expert: dict[int, list[tuple[int, int]]] = {}
         for row, experts in enumerate(chosen.tolist()):
-            for place, expert in enumerate(experts):
-                by_expert.setdefault(expert, []).append((row, place))
+            for index, expert in enumerate(experts):
+                by_expert.setdefault(expert, []).append((row, index))
         for expert, pairs in sorted(by_expert.items()):
             rows, places = torch.tensor(pairs, device=run.device.kind).unbind(1)
             inner = _inner(self.ups[expert](flat[rows]), run, gated=self.mixture.gated)

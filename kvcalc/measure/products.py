@@ -80,7 +80,7 @@ class Products:
 
     def form(self, rows: int) -> str:
         """The form for so many vectors."""
-        return next((name for least, name in reversed(self.forms) if least <= rows), self.forms[0][1])
+        return next((name for min_rows, name in reversed(self.forms) if min_rows <= rows), self.forms[0][1])
 
     def __call__(self, vectors: Any, weight: Any, bias: Any) -> Any:
         """Multiply vectors (rows x inputs) with a matrix, add a bias where there is one."""

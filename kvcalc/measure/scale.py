@@ -85,12 +85,12 @@ def run_bytes(model: ModelProfile, formats: Formats, *, batch: int, context: int
 
 def _scores_bytes(model: ModelProfile, formats: Formats, context: int) -> int:
     """Return the bytes of one token's scores in the layer with most: in fp32, their shares, and those rounded."""
-    most = 0
+    largest = 0
     for mixer in model.mixers:
         if isinstance(mixer, Attention | Latent):
             span = context if mixer.span is None else min(context, mixer.span)
-            most = max(most, mixer.heads * span)
-    return int(2 * FORMATS["fp32"].bytes(most) + formats.hidden.bytes(most))
+            largest = max(largest, mixer.heads * span)
+    return int(2 * FORMATS["fp32"].bytes(largest) + formats.hidden.bytes(largest))
 
 
 def fit_layers(model: ModelProfile, formats: Formats, *, batch: int, context: int, memory_bytes: int) -> ModelProfile:
@@ -139,8 +139,8 @@ def in_groups(cells: Sequence[_Cell], size_of: Callable[[_Cell], int], room: int
 
 def all_in(name: str) -> Formats:
     """Return formats that are all the same."""
-    found = FORMATS[name]
-    return Formats(weights=found, key=found, value=found, state=found, activations=found, hidden=found)
+    format_ = FORMATS[name]
+    return Formats(weights=format_, key=format_, value=format_, state=format_, activations=format_, hidden=format_)
 
 
 def check_memory(

@@ -263,14 +263,14 @@ def rows_along(rows: Sequence[CrosscheckRow], *, apart: str, along: str) -> list
 
 def growth(rows: Sequence[CrosscheckRow]) -> list[ContextGrowth]:
     """Return the cost of a token of context, between each two contexts of a model, format and batch."""
-    found = []
+    rows_of_growth = []
     for group in rows_along(rows, apart="batch", along="context"):
         for low, high in pairwise(group):
             tokens = high.context - low.context
             estimated = None
             if low.estimate_s is not None and high.estimate_s is not None:
                 estimated = (high.estimate_s - low.estimate_s) / tokens
-            found.append(
+            rows_of_growth.append(
                 ContextGrowth(
                     model=low.model,
                     format=low.format,
@@ -282,4 +282,4 @@ def growth(rows: Sequence[CrosscheckRow]) -> list[ContextGrowth]:
                     measured_s_per_token=(high.measured_s - low.measured_s) / tokens,
                 )
             )
-    return found
+    return rows_of_growth
