@@ -32,7 +32,7 @@ MAX_REPLICA_GPUS = 64
 _TENSOR = (1, 2, 4, 8, 16)
 _STAGES = (1, 2, 4)
 _LLAMA_CPP_STAGES = (1, 2, 4, 8)
-_COPIES = (1, 2, 4, 8, 16, 32, 64)
+_COPIES = (2, 4, 8, 16, 32, 64)
 # Tokens and sequences of a pass; none leaves the engine its default for the card.
 _PASS_TOKENS = (None, 1024, 2048, 4096, 8192, 16384)
 _SEQUENCES = (None, 16, 32, 64, 128, 256, 512, 1024)
@@ -171,5 +171,5 @@ def _spread(model: ModelProfile, hardware: HardwareProfile) -> Iterator[Parallel
             yield Parallel(tensor=tensor, pipeline=stages, expert=tensor)
     for tensor, copies in product(tensors, _COPIES):
         ranks = tensor * copies
-        if copies > 1 and experts and all(count % ranks == 0 for count in experts):
+        if experts and all(count % ranks == 0 for count in experts):
             yield Parallel(tensor=tensor, data=copies, expert=ranks)

@@ -8,9 +8,10 @@ import pytest
 import kvcalc
 from kvcalc.core.errors import InputError, KvcalcError, UnknownNameError
 from kvcalc.core.speculation import DraftTree, chain
-from kvcalc.core.workload import decode_step
+from kvcalc.core.workload import Parallel, decode_step
 from kvcalc.plan.speculative import METHODS
 from kvcalc.plan.speculative.methods import drafter
+from kvcalc.plan.speculative.placing import place_draft
 from kvcalc.plan.steps import timed_step
 
 DOUBLING = tuple(2**power for power in range(13))
@@ -431,3 +432,11 @@ def test_the_hint_of_a_draft_rate_is_its_own() -> None:
         kvcalc.speculate(target, method="ngram", gammas=[1], accepted_length=3.0)
     assert "accepted over drafted tokens" in str(rate.value.hint)
     assert "tokens per pass" in str(length.value.hint)
+
+
+@pytest.mark.parametrize(("tensor", "experts"), [(None, 4), (4, 4), (2, 1), (1, 1)])
+def test_a_draft_of_experts_shares_them_out_only_where_it_has_all_ranks_of_its_target(tensor, experts):
+    target = kvcalc.deployment("qwen3-30b-a3b", gpu="h100-sxm")
+    target = replace(target, parallel=Parallel(tensor=4, expert=4))
+    placed = place_draft(target, target.model, tensor=tensor).parallel
+    assert placed == Parallel(tensor=tensor or 4, expert=experts)
