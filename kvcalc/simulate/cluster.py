@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from kvcalc.core.errors import InputError, did_you_mean
 from kvcalc.simulate.observers import Observer
 from kvcalc.simulate.scheduler import check_waiting
-from kvcalc.simulate.timer import NEVER, ticks
+from kvcalc.simulate.ticks import NEVER, ticks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -12,7 +12,7 @@ from kvcalc.core.errors import InputError
 from kvcalc.simulate.cluster import Cluster
 from kvcalc.simulate.observers import Observer
 from kvcalc.simulate.scheduler import check_waiting
-from kvcalc.simulate.timer import NEVER, ticks
+from kvcalc.simulate.ticks import NEVER, ticks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

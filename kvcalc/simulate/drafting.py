@@ -7,7 +7,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kvcalc.cost.speculation import host_seconds
-from kvcalc.simulate.timer import sums_of, ticks
+from kvcalc.simulate.ticks import ticks
+from kvcalc.simulate.timer import sums_of
 
 if TYPE_CHECKING:
     from kvcalc.core.speculation import RoundTerms

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from kvcalc.simulate.blocks import block_keys
 from kvcalc.simulate.prefixes import content_runs
-from kvcalc.simulate.timer import ticks
+from kvcalc.simulate.ticks import ticks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

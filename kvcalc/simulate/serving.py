@@ -15,7 +15,8 @@ from kvcalc.simulate.observers import Observer, Run, Served
 from kvcalc.simulate.policies import PolicyScheduler
 from kvcalc.simulate.scheduler import Limits, Scheduler
 from kvcalc.simulate.sequences import Job
-from kvcalc.simulate.timer import NEVER, SECONDS_PER_TICK, sums_of, ticks
+from kvcalc.simulate.ticks import NEVER, SECONDS_PER_TICK, ticks
+from kvcalc.simulate.timer import sums_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -33,9 +33,11 @@ if TYPE_CHECKING:
     from kvcalc.plan.deployment import Deployment
     from kvcalc.simulate.mixer_work import Work
 
-__all__ = ["AffineTerm", "StepTerms", "step_terms"]
+__all__ = ["AffineTerm", "StepReader", "StepTerms", "step_terms"]
 
 Affine = tuple[float, float, float]
+# Mixtures with a spread of their experts whose numbers of touched experts are kept.
+_KNOWN_MIXTURES = 64
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,12 +93,7 @@ def step_terms(
         InputError: no accelerator, or data-parallel copies that are not alike.
         UnsupportedError: attention whose costs have no such structure, or an encoder.
     """
-    reader = _Reader(deployment, alike=alike)
-    if isinstance(kind, Calibration):
-        maxima = reader.reached(kind)
-    else:
-        maxima = reader.ideal() if kind == "ideal" else reader.serial()
-    return StepTerms(maxima=tuple(maxima), works=reader.works, caps=reader.caps, periods=reader.periods)
+    return StepReader(deployment, alike=alike).terms(kind)
 
 
 # Tokens and logits of the passes that the coefficients are read off.
@@ -150,8 +147,17 @@ _VALUES: tuple[Callable[[OpCost], float], ...] = (
 )
 
 
-class _Reader:
-    """Reads coefficients off passes of one deployment."""
+class StepReader:
+    """Reads coefficients off passes of one deployment; the passes are made once for all kinds of times.
+
+    Args:
+        deployment: as for `step_terms`.
+        alike: as for `step_terms`.
+
+    Raises:
+        InputError: as `step_terms`.
+        UnsupportedError: as `step_terms`.
+    """
 
     def __init__(self, deployment: Deployment, *, alike: bool) -> None:
         model = deployment.model
@@ -171,7 +177,15 @@ class _Reader:
         )
         self._stages = self._read_stages()
 
-    def ideal(self) -> Iterator[tuple[AffineTerm, ...]]:
+    def terms(self, kind: Literal["ideal", "serial"] | Calibration) -> StepTerms:
+        """Return the structure of one kind of times: see `step_terms`."""
+        if isinstance(kind, Calibration):
+            maxima = self._reached(kind)
+        else:
+            maxima = self._ideal() if kind == "ideal" else self._serial()
+        return StepTerms(maxima=tuple(maxima), works=self.works, caps=self.caps, periods=self.periods)
+
+    def _ideal(self) -> Iterator[tuple[AffineTerm, ...]]:
         """Yield a maximum for each stage: compute, memory, link."""
         bandwidth = self._hardware.memory_bandwidth_bytes_per_s
         for operators in self._stages:
@@ -183,7 +197,7 @@ class _Reader:
                     _add_affine(wire, operator, lambda op: op.link_bytes, 1 / self._link.bytes_per_s)
             yield (compute, memory, wire) if self._link is not None else (compute, memory)
 
-    def serial(self) -> Iterator[tuple[AffineTerm, ...]]:
+    def _serial(self) -> Iterator[tuple[AffineTerm, ...]]:
         """Yield a maximum for each operator, of compute and memory, and its collective."""
         bandwidth, link = self._hardware.memory_bandwidth_bytes_per_s, self._link
         for operator in (operator for stage in self._stages for operator in stage):
@@ -197,7 +211,7 @@ class _Reader:
                 _add_affine(wire, operator, lambda op: op.collective_steps, link.latency_s or 0)
                 yield (wire,)
 
-    def reached(self, calibration: Calibration) -> Iterator[tuple[AffineTerm, ...]]:
+    def _reached(self, calibration: Calibration) -> Iterator[tuple[AffineTerm, ...]]:
         """Yield a maximum for each operator at the rates reached, and what passes, layers, calls and links take."""
         link = self._link
         constant = self._term("")
@@ -302,8 +316,12 @@ def _add_affine(term: AffineTerm, operator: _Operator, value: Callable[[OpCost],
             mine[index] += cost * seconds
 
 
+@lru_cache(maxsize=_KNOWN_MIXTURES)
 def _touched(mixture: Mixture, copies: int) -> Callable[[int], float]:
-    """Return the experts that so many tokens of each copy that shares them are expected to touch."""
+    """Return the experts that so many tokens of each copy that shares them are expected to touch.
+
+    One function for all operators and deployments of a mixture, each of its values computed once.
+    """
     return lru_cache(maxsize=None)(
         lambda tokens: experts_touched(
             experts=mixture.experts,

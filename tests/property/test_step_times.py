@@ -15,11 +15,12 @@ from kvcalc.core.workload import TokenGroup
 from kvcalc.cost.estimate import estimate_time
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.roofline import step_time
-from kvcalc.simulate.timer import TICKS_PER_S, EstimateTimer, RooflineTimer, StepTimer, sums_of
+from kvcalc.simulate.ticks import TICKS_PER_S
+from kvcalc.simulate.timer import EstimateTimer, RooflineTimer, StepTimer, sums_of
 
 if TYPE_CHECKING:
     from kvcalc.plan.deployment import Deployment
-    from kvcalc.simulate.timer import AffineRun
+    from kvcalc.simulate.maxima import AffineRun
 
 # dense, experts, latent attention with an index, windows, chunks, states beside attention, shared caches
 MODELS = (

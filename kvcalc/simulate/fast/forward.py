@@ -16,7 +16,8 @@ from kvcalc.simulate.fast.sums import steps_before
 from kvcalc.simulate.observers import Run
 from kvcalc.simulate.scheduler import Step
 from kvcalc.simulate.serving import Replica
-from kvcalc.simulate.timer import SECONDS_PER_TICK, sums_of
+from kvcalc.simulate.ticks import SECONDS_PER_TICK
+from kvcalc.simulate.timer import sums_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from kvcalc.plan.deployment import Deployment
     from kvcalc.simulate.capacity import HighestRate
     from kvcalc.simulate.load import Load
+    from kvcalc.simulate.maxima import AffineRun
     from kvcalc.simulate.metrics import Limit
     from kvcalc.simulate.planner.candidates import Candidate, Demand
     from kvcalc.simulate.stationary import Measured
-    from kvcalc.simulate.timer import AffineRun, StepTimer
+    from kvcalc.simulate.timer import StepTimer
 
 __all__ = ["Bodies", "Confirmed", "confirm", "confirm_apart"]
 

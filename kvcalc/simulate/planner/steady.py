@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kvcalc.cost.speculation import host_seconds
-from kvcalc.simulate.timer import SECONDS_PER_TICK
+from kvcalc.simulate.ticks import SECONDS_PER_TICK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

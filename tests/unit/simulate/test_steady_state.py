@@ -10,7 +10,8 @@ from kvcalc.engines.options import EngineOptions
 from kvcalc.plan.planner.traffic import traffic_of
 from kvcalc.simulate.metrics import parse_slo
 from kvcalc.simulate.planner.steady import Drafts, Steady, Steps
-from kvcalc.simulate.timer import TICKS_PER_S, RooflineTimer, sums_of
+from kvcalc.simulate.ticks import TICKS_PER_S
+from kvcalc.simulate.timer import RooflineTimer, sums_of
 
 SLO = "ttft_p95=1s,tpot_p95=30ms"
 
