@@ -201,7 +201,7 @@ def _summed(maxima: Sequence[Sequence[_FixedRow]]) -> list[list[_FixedRow]]:
     """Return maxima with the same sum: of those that are left with one row, their sum, and the others."""
     left = [_uncovered(rows) for rows in maxima]
     single = [rows[0] for rows in left if len(rows) == 1]
-    line = tuple(sum(row.line[place] for row in single) for place in range(3))
+    line = tuple(sum(row.line[index] for row in single) for index in range(3))
     experts = tuple(each for row in single for each in row.experts)
     return [[_FixedRow(line, experts)], *(rows for rows in left if len(rows) > 1)]
 

@@ -123,6 +123,9 @@ _MAX_HELD = 20_000
 _MAX_DRAFTED = 128
 # Layouts whose cost by the engine's own limits is within so much of the cheapest are tried with others.
 _NEAR = 1.5
+# Share of the rate that a replica must serve from which its states are looked at: near saturation more running requests
+# are served at a rate that rises no more, or falls by less than a thousandth.
+_CLOSE = 0.99
 # Layouts of which one replica costs so many times the cheapest are not estimated.
 _FAR = 8.0
 
@@ -203,18 +206,24 @@ class _Layout:
         """Return it with those limits under which it needs the fewest replicas; none where it cannot carry the load."""
         demand, parallel = self._demand, self.deployment.parallel
         best: Candidate | None = None
+        fewest: int | None = None  # replicas, more than are allowed too
         for limits in given:
+            fewer = None if fewest is None else fewest - demand.spare - 1
+            if fewer == 0:
+                break  # no plan has less than one replica beside those to spare
             steady = self._steady_of(limits.pass_tokens or self._start.pass_tokens)
             slots = limits.sequences or self._slots
             room = self._room_of(limits)
-            state = steady.highest(demand.limits, slots=slots, held=room) if room else None
+            least_per_s = 0.0 if fewer is None else _CLOSE * _load_of(fewer, demand) / parallel.data
+            state = steady.highest(demand.limits, slots=slots, held=room, least_per_s=least_per_s) if room else None
             if state is None:
                 continue
             replicas = _replicas(parallel.data * state.rate_per_s, demand)
-            gpus = replicas * parallel.gpus
+            if fewest is not None and replicas >= fewest:
+                continue
+            fewest, gpus = replicas, replicas * parallel.gpus
             if gpus > demand.max_gpus:
                 self._fewest_gpus = min(gpus, self._fewest_gpus or gpus)
-            if gpus > demand.max_gpus or (best is not None and replicas >= best.replicas):
                 continue
             best = Candidate(
                 variant=self.variant,
@@ -279,6 +288,11 @@ def _slots_held(deployment: Deployment, limits: Limits, demand: Demand) -> int:
 def _replicas(capacity_per_s: float, demand: Demand) -> int:
     """Return the replicas that carry the load at no more than the share of their capacity, and those to spare."""
     return max(1, math.ceil(demand.traffic.rate_per_s / (capacity_per_s * demand.load_share))) + demand.spare
+
+
+def _load_of(replicas: int, demand: Demand) -> float:
+    """Return the capacity of a replica with which so many carry the load."""
+    return demand.traffic.rate_per_s / (replicas * demand.load_share)
 
 
 def _drafts(variant: Variant, deployment: Deployment, traffic: Traffic) -> Drafts | None:

@@ -261,18 +261,21 @@ class Steady:
         queued_s = _tail(share, prompts_s, above) + _tail(waits, waits * freed_s, above)
         return residual + queued_s
 
-    def highest(self, limits: Sequence[Limit], *, slots: int, held: int) -> State | None:
-        """Return the busiest steady state within limits; none where not even one request at a time is.
+    def highest(self, limits: Sequence[Limit], *, slots: int, held: int, least_per_s: float = 0.0) -> State | None:
+        """Return the busiest steady state within limits; none where none is, or none of those that are wanted.
 
         Args:
             limits: what must hold.
             slots: requests that may run at once.
             held: requests whose tokens the cache holds at once.
+            least_per_s: a rate below which no state is wanted: the more requests run, the more are served, but for less
+                than a hundredth near saturation.
         """
         last = _place(_usual(held)) if held < slots else _place(min(slots, _usual(held)))
-        if not self._holds(_GRID[0], limits, slots):
+        low, high = self._serving(least_per_s, last), last + 1
+        lowest = self.state(_GRID[low])
+        if lowest is None or lowest.rate_per_s < least_per_s or not self._holds(_GRID[low], limits, slots):
             return None
-        low, high = 0, last + 1
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if self._holds(_GRID[middle], limits, slots) else (low, middle)
@@ -280,12 +283,16 @@ class Steady:
 
     def at_rate(self, rate_per_s: float, *, most: State) -> State:
         """Return the least busy steady state that serves a rate, and no busier one than the most."""
-        low, high = 0, _place(most.running)
-        while low < high:
+        return self.state(_GRID[self._serving(rate_per_s, _place(most.running))]) or most
+
+    def _serving(self, rate_per_s: float, last: int) -> int:
+        """Return the place of the fewest requests that serve a rate, or the last place where none before it do."""
+        low, high = 0, last
+        while rate_per_s > 0 and low < high:
             middle = (low + high) // 2
             state = self.state(_GRID[middle])
             low, high = (low, middle) if state is None or state.rate_per_s >= rate_per_s else (middle + 1, high)
-        return self.state(_GRID[low]) or most
+        return low
 
     def _holds(self, running: int, limits: Sequence[Limit], slots: int) -> bool:
         state = self.state(running)

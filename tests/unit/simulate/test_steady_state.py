@@ -49,6 +49,24 @@ def test_fewer_slots_and_less_room_carry_less():
     assert busier == sorted(busier)
 
 
+@pytest.mark.parametrize("model", ["llama3.1-8b", "qwen3-30b-a3b"])
+@pytest.mark.parametrize("slo", [SLO, "e2e_p99=20s", "ttft_p95=200ms,inter_token_p99=60ms"])
+def test_a_state_is_found_from_any_rate_that_is_a_hundredth_below_its_own(model, slo):
+    """Near saturation the rate falls by less than a thousandth again while more requests run."""
+    deployment = api.deployment(model, gpu="h100-sxm")
+    load = api.Load(rate=5, prompt="1024", output_tokens="300", requests=50)
+    limits = parse_slo(slo)
+    for pass_tokens in (1024, 8192):
+        for slots, held in ((1024, 2000), (64, 2000), (1024, 40)):
+            steady = steady_of(deployment, load, pass_tokens)
+            highest = steady.highest(limits, slots=slots, held=held)
+            for share in (0.01, 0.5, 0.9, 0.99):
+                rate = share * highest.rate_per_s
+                assert steady.highest(limits, slots=slots, held=held, least_per_s=rate) == highest
+            above = steady.highest(limits, slots=slots, held=held, least_per_s=1.01 * highest.rate_per_s)
+            assert above is None
+
+
 def test_drafts_that_are_accepted_shorten_steps_of_few():
     deployment = api.deployment("llama3.1-70b", gpu="h200", tensor_parallel=8)
     load = api.Load(rate=5, prompt="1024", output_tokens="300", requests=50)
