@@ -30,6 +30,8 @@ _SEVERAL = re.compile(r"(?P<count>\d{1,4}) ?[x*] ?(?P<card>.+)|(?P<before>.+?) ?
 _TYPED_MEMORY = re.compile(r" (\d+)gb$")
 # What tells variants of a card apart: memory, form, and how many cores of its GPU are enabled.
 _VARIANT = re.compile(r"(?: (?:\d+gb|sxm|pcie|nvl|\d+|workstation|server|max q))+")
+# Several of a card, as people write them.
+_COUNTED = re.compile(r"(?P<many>[1-9]\d*) ?[x*] ?(?P<card>.+)", re.IGNORECASE)
 _SHOWN = {"model": "model", "hardware": "GPU", "calibration": "calibration"}
 _LIST = {"model": "kvcalc models", "hardware": "kvcalc gpus", "calibration": "docs/estimates.md"}
 _MAX_NAMED, _ALIKE, _ALIKE_FIRST = 8, 0.6, 0.75
@@ -136,6 +138,11 @@ def _unknown(name: str, kind: Kind) -> UnknownNameError:
     file = file_beside(name, kind)
     if file is not None:
         hint = f"for the file in the current folder write ./{file}"
+        return UnknownNameError(f"unknown {_SHOWN[kind]} {name!r}", hint=hint)
+    counted = _COUNTED.fullmatch(name.strip()) if kind == "hardware" else None
+    if counted is not None and resolve(counted["card"], kind) is not None:
+        many, card = counted["many"], counted["card"]
+        hint = f"name the card alone, --gpu {card}; how many of it is --gpus {many}, and --gpus-at-most {many} in plan"
         return UnknownNameError(f"unknown {_SHOWN[kind]} {name!r}", hint=hint)
     listed = f"{_LIST[kind]} lists them; a profile file works too"
     others = _other_generations(key_of(name, kind)) if kind == "hardware" else []

@@ -67,6 +67,7 @@ class Plan(Traffic, Acceptance):
             ("users", "concurrency", "max-concurrency", "batch", "clients"),
             "plan takes requests per second: --rate is the users divided by the seconds between a user's requests",
         ),
+        "gpus": "plan chooses how many: --gpus-at-most 8 is the most of them",
         **dict.fromkeys(("budget", "max-price"), "--price h100-sxm=2.5,h200=3.2 ranks the options by dollars"),
     }
 
@@ -260,6 +261,7 @@ class Plan(Traffic, Acceptance):
         self, load: Load, demand: Demand, outcome: Planned, variants: list[Variant], refused: list[str]
     ) -> PlanReport:
         from kvcalc.core.reports.plan import PlanReport
+        from kvcalc.questions.planning import unused_price_notes
         from kvcalc.simulate.planner.told import answer_text, plan_notes, why_lines
 
         first = outcome.options[0] if outcome.options else None
@@ -277,6 +279,7 @@ class Plan(Traffic, Acceptance):
             notes=(
                 *plan_notes(variants, demand, outcome),
                 *_day_notes(day, demand),
+                *unused_price_notes(self.price, self.gpu),
                 *refused,
                 *variants[0].deployment.notes,
             ),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kvcalc.simulate.planner.candidates import Drafting, Variant
     from kvcalc.simulate.planner.planned import Asked, Confirming, Outcome
 
-__all__ = ["day_rates", "named_prices", "own_rate", "priced_cards", "simulating", "variants_of"]
+__all__ = ["day_rates", "named_prices", "own_rate", "priced_cards", "simulating", "unused_price_notes", "variants_of"]
 
 # Engines whose memory and command lines are described, and which a plan is made for.
 ENGINES = ("vllm", "sglang", "llama.cpp")
@@ -42,7 +42,7 @@ def named_prices(text: str | None) -> dict[str, Price]:
     """
     if text is None:
         return {}
-    if "=" in text and not text.lower().endswith((".yaml", ".yml")):
+    if _lists_prices(text):
         return parse_prices(text)
     if not text.lower().endswith((".yaml", ".yml")):
         hint = "for example --price h100-sxm=2.5,h200=3.2, or --price prices.yaml"
@@ -50,6 +50,27 @@ def named_prices(text: str | None) -> dict[str, Price]:
     from kvcalc.profiles.prices import read_prices
 
     return read_prices(Path(text))
+
+
+def _lists_prices(text: str) -> bool:
+    """Whether prices stand in the option itself; else it names a file of them, which may name any cards."""
+    return "=" in text and not text.lower().endswith((".yaml", ".yml"))
+
+
+def unused_price_notes(text: str | None, names: Sequence[str]) -> tuple[str, ...]:
+    """Note prices that were typed of cards that were not asked for: likely a name that was mistyped.
+
+    Args:
+        text: the option.
+        names: the cards that were asked for.
+    """
+    if text is None or not _lists_prices(text):
+        return ()
+    cards = [(name, load_hardware(name)) for name in names]
+    known = {each.lower() for name, card in cards for each in (name, card.name, *card.aliases)}
+    unused = [name for name in parse_prices(text) if name.lower() not in known]
+    verb = "is" if len(unused) == 1 else "are"
+    return (f"{', '.join(unused)} {verb} priced and not among the cards of --gpu",) if unused else ()
 
 
 def priced_cards(

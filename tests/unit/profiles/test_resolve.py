@@ -129,6 +129,19 @@ def test_a_hint_offers_names_of_the_family(name: str, start: str) -> None:
         assert kvcalc.load_model(offered)
 
 
+@pytest.mark.parametrize("name", ["8xh200", "8 x H200", "8*h200"])
+def test_several_of_a_card_are_asked_for_beside_its_name(name: str) -> None:
+    with pytest.raises(kvcalc.UnknownNameError, match="unknown GPU") as caught:
+        kvcalc.load_hardware(name)
+    assert f"--gpu {name[-4:]}; how many of it is --gpus 8, and --gpus-at-most 8 in plan" in caught.value.hint
+
+
+def test_several_of_no_card_are_an_unknown_name() -> None:
+    with pytest.raises(kvcalc.UnknownNameError) as caught:
+        kvcalc.load_hardware("8xnothing-like-it")
+    assert "--gpus" not in caught.value.hint
+
+
 # Quadro RTX 6000 is of Turing.
 @pytest.mark.parametrize("name", ["RTX 6000", "Quadro RTX 6000", "NVIDIA RTX 5000"])
 def test_a_number_that_is_given_again_is_no_other_generations_card(name: str) -> None:

@@ -87,6 +87,16 @@ def test_without_a_price_gpus_are_counted():
     assert any("no price" in note for note in found.notes)
 
 
+def test_prices_of_cards_that_are_not_asked_for_are_noted(tmp_path):
+    asked = {**ASKED, "confirm": "1", "slo": "tpot_p95=1us"}  # which no card can: nothing is simulated
+    noted = "h200, h100-sxn are priced and not among the cards of --gpu"
+    assert noted in ask("plan", {**asked, "price": "H100=2.5,h200=3.2,h100-sxn=1"}).notes
+    prices = tmp_path / "prices.yaml"
+    rows = "  - {gpu: h100-sxm, usd_per_gpu_hour: 2}\n  - {gpu: h200, usd_per_gpu_hour: 3}\n"
+    prices.write_text(f"date: 2026-12-01\nprices:\n{rows}")
+    assert not any("priced" in note for note in ask("plan", {**asked, "price": str(prices)}).notes)
+
+
 def test_growth_margin_and_spares_ask_for_more():
     base = ask("plan", {**ASKED, "confirm": "1", "rate": "100"}).options[0]
     grown = ask("plan", {**ASKED, "confirm": "1", "rate": "100", "growth": "3"}).options[0]
@@ -127,6 +137,8 @@ def test_limits_below_the_bound_are_no_plan(capsys):
         ({"why": "b200"}, "b200"),
         ({"day": "missing.csv"}, "missing.csv"),
         ({"gpu": "h1000"}, "h1000"),
+        ({"gpu": "8xh200"}, "--gpu h200; how many of it is --gpus 8, and --gpus-at-most 8 in plan"),
+        ({"gpus": "8"}, "plan chooses how many: --gpus-at-most 8"),
         ({"draft": "ngram"}, "acceptance"),
         ({"growth": "0"}, "growth"),
         ({"api_price": "0"}, "api-price"),
