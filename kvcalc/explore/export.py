@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from base64 import b64encode
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
@@ -29,9 +30,15 @@ __all__ = ["CODE", "PAGE_POLICY", "export", "package_files"]
 _LEFT_OUT = ("cli/", "measure/", "explore/static/", "hardware_profiles/", "model_profiles/")
 _CODE_SUFFIXES = (".py", ".json", ".yaml", ".txt")
 CODE = "kvcalc.zip"
-# Nothing but the page's own files, and WebAssembly; nothing is sent anywhere.
+# The worker that computes begins before any of the page's own scripts is there: Python takes longest to load.
+_BEGIN = (
+    'if (typeof WebAssembly !== "undefined") globalThis.begun = new Worker("static/worker.js", '
+    '{ type: "module", name: document.querySelector("meta[name=kvcalc-answers]").content });'
+)
+# Nothing but the page's own files, the line above, and WebAssembly; nothing is sent anywhere.
 PAGE_POLICY = (
-    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self' data:; "
+    f"default-src 'none'; script-src 'self' 'sha256-{b64encode(sha256(_BEGIN.encode()).digest()).decode()}' "
+    "'wasm-unsafe-eval'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none'"
 )
 _MARK = "<!-- static page -->"
@@ -72,7 +79,12 @@ def export(folder: Path, runtime: Path | None = None) -> list[Path]:
         carried["numpy"] = 1
     scripts = [name for name in static if name.endswith(".js")]
     written["index.html"] = index.replace(_MARK, _head(urlencode(carried), scripts)).encode()
-    told = f"const VERSION = {json.dumps(version)};\nconst FILES = {json.dumps(['./', *sorted(written)])};\n"
+    constants = {
+        "VERSION": version,
+        "FILES": ["./", *sorted(written)],
+        "PACKED": [f"static/{name}" for name in snapshot],
+    }
+    told = "".join(f"const {name} = {json.dumps(value)};\n" for name, value in constants.items())
     written["visits.js"] = (told + worker_of_visits).encode()
     return [_write(folder / name, body) for name, body in written.items()]
 
@@ -114,7 +126,7 @@ def _head(carried: str, scripts: Iterable[str]) -> str:
         (
             f'<meta http-equiv="Content-Security-Policy" content="{PAGE_POLICY}">',
             f'<meta name="kvcalc-answers" content="{escape(carried)}">',
-            '<script type="module" async src="static/start.js"></script>',
+            f"<script>{_BEGIN}</script>",
             *(f'<link rel="modulepreload" href="static/{name}">' for name in scripts if name != "worker.js"),
         )
     )

@@ -183,13 +183,17 @@ class Question:
         if unknown is not None:
             hint = did_you_mean(unknown, self.params) or f"parameters: {', '.join(self.params)}"
             raise InputError(f"there is no parameter {unknown!r}", hint=hint)
-        self.named = tuple(name for name, value in given.items()
-                           if value not in (None, (), []) and str(value) != str(self.params[name].default))  # fmt: skip
+        self.named = tuple(name for name, value in given.items() if self._is_named(name, value))
         for name, each in self.params.items():
             value = each.value(given.get(name))
             if each.is_required and value is None:
                 raise InputError(f"{each.name} is missing", parameter=each.name)
             setattr(self, name, value)
+
+    def _is_named(self, name: str, value: Any) -> bool:
+        """Whether a value says more than the default; the text of a model, which has none, takes long to write."""
+        default = self.params[name].default
+        return value not in (None, (), []) and (default is None or str(value) != str(default))
 
     @classmethod
     @cache

@@ -16,6 +16,7 @@ from math import isclose
 from pathlib import Path
 
 import pytest
+from explore.holding import HOLD
 
 from kvcalc import api
 from kvcalc.explore.export import export
@@ -180,22 +181,57 @@ def test_the_second_visit_needs_no_network(page, address):
     assert "llama2-70b" in page.locator(".verdict").first.inner_text()
 
 
+def test_a_second_visit_resumes_from_what_was_kept_inflated(page, address, site):
+    page.goto(address)
+    page.locator("html[data-kept]").wait_for(state="attached")
+    kept = "async (name) => { const found = await caches.match(name); return [found.headers.get('X-Inflated'), (await found.blob()).size]; }"
+    for name in ("snapshot.bin", "kvcalc.bin"):
+        inflated = gzip.decompress((site / "static" / name).read_bytes())
+        assert page.evaluate(kept, f"{address}static/{name}") == ["true", len(inflated)]
+    page.context.set_offline(True)
+    page.asked.clear()
+    page.goto(f"{address}?model=gemma-3-27b&gpu=h200")
+    page.locator(".verdict.good, .verdict.bad").wait_for()
+    loaded = {url.rpartition("/")[2] for url in page.asked}
+    assert "pyodide.asm.wasm" in loaded  # the worker's requests are seen,
+    assert not loaded & {
+        "kvcalc.zip",
+        "snapshot.bin",
+        "kvcalc.bin",
+    }  # and it neither began from nothing nor inflated anything
+    assert not page.wrong
+
+
+# The browser keeps an answer after it is shown.
+KEPT_ANSWERS = """async () => {
+  const name = (await caches.keys()).find((each) => each.startsWith("kvcalc-answers-"));
+  return name ? (await (await caches.open(name)).keys()).map(({ url }) => new URL(url).pathname) : [];
+}"""
+
+
 def test_an_answer_of_a_former_visit_is_shown_without_computing_it_again(page, address):
-    page.goto(address)
-    page.locator("main[aria-busy=false] .verdict.good").wait_for()
-    shown = page.locator("main").inner_text()
+    def shown():
+        page.goto(address)
+        page.locator("main[aria-busy=false] .verdict.good").wait_for()
+        page.locator("[data-chart=memory][data-drawn] svg").wait_for()
+        return page.locator("main").inner_text()
+
+    first = shown()
+    while not {"/api/size", "/api/fit", "/api/engines", "/api/decode"} <= set(page.evaluate(KEPT_ANSWERS)):
+        page.wait_for_timeout(30)
     page.add_init_script("globalThis.Worker = class { addEventListener() {} postMessage() {} }")  # which never answers
-    page.goto(address)
-    page.locator("main[aria-busy=false] .verdict.good").wait_for()
-    assert page.locator("main").inner_text() == shown
+    assert shown() == first
 
 
 def test_serve_plays_while_it_computes_and_stops(page, address):
+    page.add_init_script(HOLD)
     page.goto(f"{address}?view=serve&model=llama3.1-8b&gpu=h100-sxm&requests=2000&rate=30&output-tokens=uniform:50-400")
     page.get_by_text("of 2,000 requests are answered so far").wait_for()
     assert page.locator("#play").inner_text() == "Pause"
     page.click("#run")
     page.get_by_text("Stopped: run the simulation again").wait_for()
+    page.evaluate("release()")
+    assert "Stopped" in page.locator(".verdict").first.inner_text()
     page.fill("#requests", "20")
     page.press("#requests", "Tab")
     page.click("#run")

@@ -13,7 +13,19 @@ const tell = (stage) => self.postMessage({ stage });
 
 const at = (name) => new URL(name, import.meta.url);
 
-const inflated = (response) => response.body.pipeThrough(new DecompressionStream("gzip"));
+const carried = new URLSearchParams(self.name);
+
+const inflated = ({ body, headers }) => (headers.has("X-Inflated") ? body : body.pipeThrough(new DecompressionStream("gzip")));
+
+// As a former visit kept it, inflated (visits.js): read without the way through the service worker.
+async function kept(name) {
+  try {
+    const response = await caches.match(at(name), { cacheName: `kvcalc-${carried.get("version")}` });
+    return response?.headers.has("X-Inflated") ? response : null;
+  } catch {
+    return null; // in a frame that may keep nothing
+  }
+}
 
 // Piece by piece as it arrives.
 async function pour(stream, memory) {
@@ -26,17 +38,30 @@ async function pour(stream, memory) {
   }
 }
 
-// From a snapshot of Python with kvcalc loaded: only the files are missing in it. Pyodide needs its size to start and its content
-// only once WebAssembly is compiled, so it is unpacked meanwhile: after Pyodide's script, which the compiler waits for.
+// From a snapshot of Python with kvcalc loaded: only the files are missing in it. Pyodide needs its size to start and its content only
+// once WebAssembly is compiled, so it is read meanwhile.
 async function resumed(pyodide, script, bytes) {
-  const asked = ["snapshot.bin", "kvcalc.bin"].map((name) => fetch(at(name)));
   const memory = new Uint8Array(bytes);
-  const unpacked = script.then(() => Promise.all([
-    asked[0].then((response) => pour(inflated(response), memory)),
-    asked[1].then((response) => new Response(inflated(response)).json()),
-  ]));
-  const fsInit = async (FS) => mountTexts(FS, (await unpacked)[1], HOME);
+  const files = read(memory, script);
+  const fsInit = async (FS) => mountTexts(FS, await files, HOME);
   return (await pyodide).loadPyodide({ indexURL: at("python/").href, _loadSnapshot: memory, fsInit });
+}
+
+// Fill the memory, and return kvcalc's files.
+async function read(memory, script) {
+  const names = ["snapshot.bin", "kvcalc.bin"];
+  const [snapshot, texts] = await Promise.all(names.map(kept));
+  if (snapshot && texts) {
+    memory.set(new Uint8Array(await snapshot.arrayBuffer()));
+    return texts.json();
+  }
+  const asked = names.map((name) => fetch(at(name)));
+  await script; // which the compiler waits for
+  const [files] = await Promise.all([
+    asked[1].then((response) => new Response(inflated(response)).json()),
+    asked[0].then((response) => pour(inflated(response), memory)),
+  ]);
+  return files;
 }
 
 async function fromNothing(pyodide, numpy) {
@@ -52,7 +77,6 @@ async function fromNothing(pyodide, numpy) {
 
 async function start() {
   tell("Loading Python, about 15 MB on the first visit …");
-  const carried = new URLSearchParams(self.name);
   const bytes = Number(carried.get("snapshot")), numpy = carried.has("numpy");
   const pyodide = import("./python/pyodide.mjs");
   const script = import("./python/pyodide.asm.mjs"); // which pyodide.mjs asks for, once it is there itself
