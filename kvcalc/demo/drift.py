@@ -23,13 +23,15 @@ from kvcalc.render.tables import grid, heading
 from kvcalc.render.terminal import line_chart
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from kvcalc.render.charts import Spec
     from kvcalc.render.layout import Part
 
     Array = NDArray[np.float64]
-    # [2, width], [width], [width, 2], [2]: the next state is tanh(state @ a + b) @ c + d.
+    # [2, width], [1, width], [width, 2], [1, 2], each behind an axis of trainings: tanh(state @ a + b) @ c + d comes next.
     Weights = list[Array]
 
 __all__ = ["DriftReport", "DriftStep", "demo_drift", "next_states", "rollout", "train", "trajectories"]
@@ -178,73 +180,86 @@ def trajectories(count: int, steps: int, *, seed: int) -> Array:
 
 
 def next_states(weights: Weights, states: Array) -> tuple[Array, Array]:
-    """Return the states that follow, [n, 2], and the hidden layer, [n, width]."""
+    """Return the states that follow, [..., n, 2], and the hidden layer, [..., n, width]."""
     inner, shift, outer, offset = weights
     hidden = np.tanh(states @ inner + shift)
     return hidden @ outer + offset, hidden
 
 
 def rollout(weights: Weights, starts: Array, steps: int) -> Array:
-    """Return the states that the generator makes from its own, [n, steps, 2]."""
+    """Return the states that each generator makes from its own, [trainings, n, steps, 2]."""
     made = [starts]
     for _ in range(steps):
         made.append(next_states(weights, made[-1])[0])
-    return np.stack(made[1:], axis=1)
+    return np.stack(made[1:], axis=-2)
 
 
-def train(observed: Array, *, consistency: float, horizon: int, seed: int) -> Weights:
-    """Return a generator trained on observed sequences, [n, T, 2], by Adam (Kingma and Ba 2014, arXiv 1412.6980).
+def train(observed: Array, *, consistency: float, horizon: int, seeds: Sequence[int]) -> Weights:
+    """Train generators side by side, each on sequences of its own, by Adam (Kingma and Ba 2014, arXiv 1412.6980).
 
     Args:
-        observed: the sequences.
+        observed: the sequences, [trainings, n, T, 2].
         consistency: weight of the squared errors of steps 2 … horizon, each made from the generator's own states; 0
             trains on single steps alone.
         horizon: steps it runs on its own in training.
-        seed: of the first weights and of the order of examples.
+        seeds: of each training's first weights and order of examples.
+
+    Returns:
+        Their weights, [trainings, ...] each.
     """
-    random = np.random.default_rng(seed)
-    weights = [
-        random.normal(scale=2**-0.5, size=(2, _WIDTH)),
-        np.zeros(_WIDTH),
-        random.normal(scale=0.1 * _WIDTH**-0.5, size=(_WIDTH, 2)),
-        np.zeros(2),
-    ]
-    means, squares = ([np.zeros_like(array) for array in weights] for _ in range(2))
+    randoms = [np.random.default_rng(seed) for seed in seeds]
+    shapes = (2, _WIDTH), (1, _WIDTH), (_WIDTH, 2), (1, 2)
+    first = [[random.normal(scale=2**-0.5, size=shapes[0]), np.zeros(shapes[1]),
+              random.normal(scale=0.1 * _WIDTH**-0.5, size=shapes[2]), np.zeros(shapes[3])]
+             for random in randoms]  # fmt: skip
+    # All in one row a training, [trainings, parameters]: Adam treats each number alike.
+    ends = np.cumsum([height * width for height, width in shapes])
+    row = np.stack([np.concatenate([array.ravel() for array in arrays]) for arrays in first])
+    mean, square = np.zeros_like(row), np.zeros_like(row)
+    each = np.arange(len(seeds))[:, None, None]
     for turn in range(_ROUNDS):
-        rows = random.integers(len(observed), size=_BATCH)
-        starts = random.integers(observed.shape[1] - horizon, size=_BATCH)
-        window = observed[rows[:, None], starts[:, None] + np.arange(horizon + 1)]
-        rate = _RATE * (1 - turn / _ROUNDS)
-        for index, slope in enumerate(_gradient(weights, window, consistency)):
-            means[index] = _KEEP * means[index] + (1 - _KEEP) * slope
-            squares[index] = _KEEP_SQUARE * squares[index] + (1 - _KEEP_SQUARE) * slope**2
-            mean = means[index] / (1 - _KEEP ** (turn + 1))
-            square = squares[index] / (1 - _KEEP_SQUARE ** (turn + 1))
-            weights[index] = weights[index] - rate * mean / (np.sqrt(square) + 1e-8)
-    return weights
+        drawn = [(random.integers(observed.shape[1], size=_BATCH),
+                  random.integers(observed.shape[2] - horizon, size=_BATCH)) for random in randoms]  # fmt: skip
+        sequences, starts = (np.stack(part)[:, :, None] for part in zip(*drawn, strict=True))
+        window = observed[each, sequences, starts + np.arange(horizon + 1)]
+        weights = _arrays(row, ends, shapes)
+        slope = np.concatenate([part.reshape(len(seeds), -1) for part in _gradient(weights, window, consistency)], 1)
+        mean = _KEEP * mean + (1 - _KEEP) * slope
+        square = _KEEP_SQUARE * square + (1 - _KEEP_SQUARE) * slope**2
+        rate = _RATE * (1 - turn / _ROUNDS) / (1 - _KEEP ** (turn + 1))
+        row = row - rate * mean / (np.sqrt(square / (1 - _KEEP_SQUARE ** (turn + 1))) + 1e-8)
+    return _arrays(row, ends, shapes)
+
+
+def _arrays(row: Array, ends: NDArray[np.int64], shapes: Sequence[tuple[int, int]]) -> Weights:
+    """Split rows of parameters, [trainings, parameters], into weights."""
+    parts = np.split(row, ends[:-1], axis=1)
+    return [part.reshape(-1, *shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def _gradient(weights: Weights, window: Array, consistency: float) -> Weights:
-    """Return the slope of the loss, through all steps that the generator ran on its own."""
-    steps = window.shape[1] - 1 if consistency else 1
-    states, layers = [window[:, 0]], []
+    """Return the slope of the loss on windows, [..., n, T, 2], through all steps that the generator ran on its own."""
+    steps = window.shape[-2] - 1 if consistency else 1
+    states, layers = [window[..., 0, :]], []
     for _ in range(steps):
         made, hidden = next_states(weights, states[-1])
         states.append(made)
         layers.append(hidden)
-    inner, _, outer, _ = weights
-    slopes = [np.zeros_like(array) for array in weights]
-    back = np.zeros_like(window[:, 0])
+    inner, _, outer, _ = (array.swapaxes(-1, -2) if array.ndim > 1 else array for array in weights)
+    backs, belows = [], []
+    back = np.zeros_like(states[0])
     for step in reversed(range(steps)):
-        share = (consistency if step else 1.0) * 2 / len(window)
-        back = back + share * (states[step + 1] - window[:, step + 1])
-        slopes[2] += layers[step].T @ back
-        slopes[3] += back.sum(axis=0)
-        below = (back @ outer.T) * (1 - layers[step] ** 2)
-        slopes[0] += states[step].T @ below
-        slopes[1] += below.sum(axis=0)
-        back = below @ inner.T
-    return slopes
+        share = (consistency if step else 1.0) * 2 / window.shape[-3]
+        back = back + share * (states[step + 1] - window[..., step + 1, :])
+        below = (back @ outer) * (1 - layers[step] ** 2)
+        backs.append(back)
+        belows.append(below)
+        back = below @ inner
+    # Steps and examples alike are rows that a slope is a sum over.
+    state, layer, back, below = (np.concatenate(rows, axis=-2)
+                                 for rows in (states[-2::-1], layers[::-1], backs, belows))  # fmt: skip
+    slopes = (state.swapaxes(-1, -2) @ below, below.sum(axis=-2), layer.swapaxes(-1, -2) @ back, back.sum(axis=-2))
+    return [slope.reshape(array.shape) for slope, array in zip(slopes, weights, strict=True)]
 
 
 def demo_drift(
@@ -267,8 +282,8 @@ def demo_drift(
     check_between("trainings", trainings, 1, _MAX_TRAININGS)
     check_between("the weight of the consistency loss", consistency, _MIN_WEIGHT, _MAX_WEIGHT)
     check_between("seed", seed, 0, MAX_SEED)
-    runs = [_measured(steps, horizon_steps, consistency, 1 + trainings * seed + run) for run in range(trainings)]
-    forced, free, kept_forced, kept_free = (np.mean([run[kind] for run in runs], axis=0) for kind in range(4))
+    seeds = [1 + trainings * seed + run for run in range(trainings)]
+    forced, free, kept_forced, kept_free = _measured(steps, horizon_steps, consistency, seeds)
     return DriftReport(
         horizon_steps=horizon_steps,
         consistency=consistency,
@@ -291,19 +306,20 @@ def demo_drift(
     )
 
 
-def _measured(steps: int, horizon: int, consistency: float, seed: int) -> list[Array]:
-    """Return errors by step, teacher-forced and free-running, without and with the consistency loss."""
-    clean = trajectories(_SEQUENCES, _LENGTH, seed=seed)
-    observed = clean + np.random.default_rng([seed, 1]).normal(scale=_NOISE, size=clean.shape)
-    truth = trajectories(_TESTS, steps, seed=-seed % 2**32)
+def _measured(steps: int, horizon: int, consistency: float, seeds: Sequence[int]) -> list[Array]:
+    """Return mean errors by step, teacher-forced and free-running, without and with the consistency loss."""
+    clean = np.stack([trajectories(_SEQUENCES, _LENGTH, seed=seed) for seed in seeds])
+    noise = [np.random.default_rng([seed, 1]).normal(scale=_NOISE, size=clean.shape[1:]) for seed in seeds]
+    observed = clean + np.stack(noise)
+    truth = np.stack([trajectories(_TESTS, steps, seed=-seed % 2**32) for seed in seeds])
     errors = []
     for weight in (0.0, consistency):
-        weights = train(observed, consistency=weight, horizon=horizon, seed=seed)
-        forced = next_states(weights, truth[:, :-1])[0]
-        errors += [_errors(made, truth) for made in (forced, rollout(weights, truth[:, 0], steps))]
+        weights = train(observed, consistency=weight, horizon=horizon, seeds=seeds)
+        forced = next_states(weights, truth[:, :, :-1].reshape(len(seeds), -1, 2))[0].reshape(len(seeds), -1, steps, 2)
+        errors += [_errors(made, truth) for made in (forced, rollout(weights, truth[:, :, 0], steps))]
     return errors
 
 
 def _errors(made: Array, truth: Array) -> Array:
-    """Root of the mean squared distance at each step."""
-    return np.asarray(np.sqrt(((made - truth[:, 1:]) ** 2).sum(axis=-1).mean(axis=0)))
+    """Root of the mean squared distance at each step, mean over the trainings."""
+    return np.sqrt(((made - truth[:, :, 1:]) ** 2).sum(axis=-1).mean(axis=1)).mean(axis=0)
