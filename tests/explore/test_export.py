@@ -132,6 +132,8 @@ def test_all_files_are_kept_for_the_next_visit(site):
     listed = set(json.loads(re.search(r"^const FILES = (.*);$", visits, re.MULTILINE)[1]))
     written = {str(path.relative_to(site)) for path in site.rglob("*") if path.is_file()}
     assert listed == written - {"visits.js"} | {"./"}
+    packed = json.loads(re.search(r"^const PACKED = (.*);$", visits, re.MULTILINE)[1])
+    assert set(packed) == written & {"static/snapshot.bin", "static/kvcalc.bin"}
 
 
 def test_every_address_of_the_page_is_one_of_its_files(site):
@@ -149,7 +151,10 @@ def test_nothing_but_its_own_files_is_allowed(site):
     index = (site / "index.html").read_text()
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', index)[1]
     sources = {word for part in policy.split(";") for word in part.split()[1:]}
-    assert sources == {"'none'", "'self'", "'wasm-unsafe-eval'", "data:"}
+    [inline] = re.findall(r"<script>(.*?)</script>", index)  # which begins the worker
+    digest = b64encode(hashlib.sha256(inline.encode()).digest()).decode()
+    assert sources == {"'none'", "'self'", "'wasm-unsafe-eval'", "data:", f"'sha256-{digest}'"}
+    assert 'new Worker("static/worker.js"' in inline
 
 
 def test_the_same_version_is_written_twice_alike(site, tmp_path):
