@@ -46,7 +46,18 @@ def _missing():
 
 @contextmanager
 def served(*options):
-    command = [sys.executable, "-m", "kvcalc", "explore", "--port", "0", "--no-browser", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "kvcalc",
+        "explore",
+        "--port",
+        "0",
+        "--no-browser",
+        "--seconds-per-question",
+        "60",
+        *options,
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
@@ -627,10 +638,10 @@ def test_a_draft_needs_no_method_in_a_shared_address(page):
 
 def test_a_page_that_begins_with_a_mistake_says_why_it_is_empty(page):
     page.page.goto(f"{page.address}?context=0")
-    page.page.wait_for_selector("text=Nothing can be shown yet")
+    page.page.wait_for_selector("text=No results yet")
     assert "context must be 1 or more" in page.page.inner_text("#context-error")
     page.write("context", "4096")
-    assert page.page.locator("text=Nothing can be shown yet").is_hidden()
+    assert page.page.locator("text=No results yet").is_hidden()
     page.console.clear()
 
 

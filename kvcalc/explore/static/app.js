@@ -140,7 +140,7 @@ class App {
     const beside = this.paste.refuse(mistake) || showMistake(form, mistake, (name, value) => this.apply({ [name]: value }));
     const nothing = this.view.element.classList.contains("empty");
     this.alert.hidden = beside && !nothing;
-    if (beside && nothing) { fill(this.alert, h("p", {}, "Nothing can be shown yet: a field has a mistake, told beside it.")); return; }
+    if (beside && nothing) { fill(this.alert, h("p", {}, "No results yet: a field has a mistake; the message is beside it.")); return; }
     fill(this.alert, h("p", {}, mistake.message), mistake.hint ? h("p", {}, mistake.hint) : null);
   }
 }

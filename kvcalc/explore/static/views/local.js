@@ -48,11 +48,11 @@ export class View {
     this.verdict.textContent = report.answer;
     const { speed } = report;
     const fast = speed?.estimated_tokens_per_s ?? report.tokens_per_s;
-    this.line = `${report.fits ? "Fits" : "Does not fit"}${fast ? ` · ${number(fast)} tokens/s ${speed?.estimated_tokens_per_s ? "likely" : "at most"}` : ""}`;
+    this.line = `${report.fits ? "Fits" : "Does not fit"}${fast ? ` · ${number(fast)} tokens/s ${speed?.estimated_tokens_per_s ? "(estimate)" : "(upper bound)"}` : ""}`;
     fill(this.figures,
-      report.tokens_per_s ? figure("Tokens/s at most", number(report.tokens_per_s), report.tokens_per_s,
+      report.tokens_per_s ? figure("Tokens/s (upper bound)", number(report.tokens_per_s), report.tokens_per_s,
         counted("tokens_per_s", "One sequence, decoded at the peak rates of each place in turn: its bytes over its bandwidth. No run beats it.")) : null,
-      speed?.estimated_tokens_per_s ? figure("Tokens/s likely", number(speed.estimated_tokens_per_s), speed.estimated_tokens_per_s,
+      speed?.estimated_tokens_per_s ? figure("Tokens/s (estimate)", number(speed.estimated_tokens_per_s), speed.estimated_tokens_per_s,
         counted("estimated_tokens_per_s", "At the rates that published runs of llama.cpp reached.")) : null,
       figure("Weights", bytes(report.devices.reduce((sum, each) => sum + each.weight_bytes, report.host.weight_bytes)), 0,
         counted("weights", "All tensors, on devices and the host; a table that is kept twice counts twice.")),

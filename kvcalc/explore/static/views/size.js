@@ -48,7 +48,7 @@ export class View {
     this.engines = h("div", {});
     this.foot = h("div", {});
     this.comparison = new Comparison(app);
-    this.element = h("div", {}, this.verdict, this.figures, section("Memory of a GPU", this.budget, this.memory.element),
+    this.element = h("div", {}, this.verdict, this.figures, section("Memory per GPU", this.budget, this.memory.element),
       section("By engine", this.engines), this.comparison.element, this.foot);
   }
 
@@ -75,12 +75,12 @@ export class View {
     const explained = (quantity) => ({ report: "size", fields: asked, quantity });
     const { kv, weights, per_gpu: each } = size;
     fill(this.figures,
-      figure("KV cache for a token", bytes(kv.bytes_per_token), kv.bytes_per_token, explained("kv.bytes_per_token")),
-      figure("of a sequence", bytes(kv.bytes_per_sequence), kv.bytes_per_sequence, explained("kv.bytes_per_sequence")),
-      figure("of the batch", bytes(kv.total_bytes), kv.total_bytes, explained("kv.total_bytes")),
+      figure("KV cache per token", bytes(kv.bytes_per_token), kv.bytes_per_token, explained("kv.bytes_per_token")),
+      figure("KV cache per sequence", bytes(kv.bytes_per_sequence), kv.bytes_per_sequence, explained("kv.bytes_per_sequence")),
+      figure("KV cache of the batch", bytes(kv.total_bytes), kv.total_bytes, explained("kv.total_bytes")),
       figure("Weights", bytes(weights.total_bytes), weights.total_bytes, explained("weights.total_bytes"), `${number(weights.parameters / 1e9)} billion parameters`),
-      figure("Cache on the fullest GPU", bytes(each.kv_bytes), each.kv_bytes, explained("per_gpu.kv_bytes")),
-      figure("Weights on the fullest GPU", bytes(each.weight_bytes), each.weight_bytes, explained("per_gpu.weight_bytes")));
+      figure("KV cache per GPU", bytes(each.kv_bytes), each.kv_bytes, explained("per_gpu.kv_bytes")),
+      figure("Weights per GPU", bytes(each.weight_bytes), each.weight_bytes, explained("per_gpu.weight_bytes")));
   }
 
   show({ size, chosen, engines, grid, asked }, state) {
@@ -101,8 +101,8 @@ export class View {
     const rows = (engines?.rows ?? []).map(({ engine, refused, fit }) => (refused
       ? [engine, h("td", { colspan: 6, class: "quiet" }, refused)]
       : [fit.engine, yes(fit.fits), bytes(fit.reserved_kv_bytes), bytes(fit.kv_bytes_available), count(fit.max_batch), count(fit.max_context), percent(fit.kv_headroom)]));
-    fill(this.engines, rows.length ? table("What each engine reserves and holds", ["engine", "fits", "reserved", "a GPU's cache",
-      "most sequences", "longest sequence", "cache left free"], rows) : h("p", { class: "quiet" }, "No accelerator is chosen."));
+    fill(this.engines, rows.length ? table("What each engine reserves and holds", ["engine", "fits", "reserved", "KV cache per GPU",
+      "max sequences", "max context", "cache left free"], rows) : h("p", { class: "quiet" }, "No accelerator is chosen."));
     fill(this.foot, notes(size, chosen), commands([size.command, chosen?.command, grid?.command]));
     return this.comparison.update(state);
   }

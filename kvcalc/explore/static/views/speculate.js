@@ -75,21 +75,21 @@ export class View {
     const from = paying(limit);
     this.verdict.className = `verdict ${pays && row.fits ? "good" : "bad"}`;
     const named = `${report.model} on ${report.gpus} × ${report.gpu}`;
-    this.verdict.textContent = !row.fits ? `${named} does not fit: this needs ${bytes(row.memory_needed_bytes)} of a GPU's ${bytes(report.memory_bytes)}.` : `${named}: speculation ${pays ? "pays" : "does not pay"}, ${number(report.speedup)} times plain decoding. ${from}`;
+    this.verdict.textContent = !row.fits ? `${named} does not fit: it needs ${bytes(row.memory_needed_bytes)} per GPU, which has ${bytes(report.memory_bytes)}.` : `${named}: speculation ${pays ? "pays" : "does not pay"}, ${number(report.speedup)} times plain decoding. ${from}`;
     fill(this.figures,
-      figure("Speed-up", `${number(report.speedup)} ×`, report.speedup, explained("speedup"), `${number(report.serial_speedup)} × operator after operator`),
-      figure("Tokens of a pass", number(report.expected_tokens_per_pass), report.expected_tokens_per_pass, explained("expected_tokens_per_pass")),
+      figure("Speed-up", `${number(report.speedup)} ×`, report.speedup, explained("speedup"), `${number(report.serial_speedup)} × without overlap`),
+      figure("Tokens per pass", number(report.expected_tokens_per_pass), report.expected_tokens_per_pass, explained("expected_tokens_per_pass")),
       figure("Break-even acceptance", report.break_even_acceptance === null ? "none" : number(report.break_even_acceptance), report.break_even_acceptance, report.break_even_acceptance === null ? counted("break_even_acceptance", "No acceptance makes a pass worth its time.") : explained("break_even_acceptance")),
       figure("Best γ", count(report.best_gamma), report.best_gamma, explained("best_gamma")),
       figure("Break-even batch", report.break_even_batch === null ? "none" : count(report.break_even_batch), report.break_even_batch, report.break_even_batch === null ? counted("break_even_batch", "There is no batch beyond which it stops paying, of batches up to 131,072, whether they fit or not.") : explained("break_even_batch"), limit.largest_fitting_batch ? `${count(limit.largest_fitting_batch)} is the largest that fits` : "none fits"),
-      figure("Tokens/s at most", number(row.tokens_per_s), row.tokens_per_s, explained("tokens_per_s"), `plain ${number(row.plain_tokens_per_s)}`),
+      figure("Tokens/s (upper bound)", number(row.tokens_per_s), row.tokens_per_s, explained("tokens_per_s"), `plain ${number(row.plain_tokens_per_s)}`),
       figure("Verification", `${number(row.verify_ratio)} × plain`, row.verify_ratio, explained("verify_ratio"), seconds(row.verify_s)),
-      figure("A draft's step", `${number(row.draft_ratio)} × plain`, row.draft_ratio, explained("draft_ratio"), seconds(row.draft_s)),
-      figure("Memory it adds", bytes(report.memory.total_bytes), report.memory.total_bytes, explained("memory.total_bytes"), row.fits ? "fits" : "does not fit"));
+      figure("Draft step", `${number(row.draft_ratio)} × plain`, row.draft_ratio, explained("draft_ratio"), seconds(row.draft_s)),
+      figure("Added memory", bytes(report.memory.total_bytes), report.memory.total_bytes, explained("memory.total_bytes"), row.fits ? "fits" : "does not fit"));
     this.line = row.fits ? `${pays ? "Pays" : "Does not pay"} · ${number(report.speedup)} × · ${number(row.tokens_per_s)} tokens/s` : "Does not fit";
     this.map.draw(report.charts.main);
     fill(this.tables,
-      table("By draft length", ["γ", "tokens of a pass", "speed-up", "break-even acceptance"], report.by_gamma.map((found) =>
+      table("By draft length", ["γ", "tokens per pass", "speed-up", "break-even acceptance"], report.by_gamma.map((found) =>
         [count(found.gamma), number(found.expected_tokens_per_pass), found.gamma === report.best_gamma ? h("strong", {}, `${number(found.speedup)} ★`) : number(found.speedup),
           found.break_even_acceptance === null ? "none" : percent(found.break_even_acceptance)])),
       table("Rules that people quote", ["rule", "it says", "right here", "why"], report.rules.map((rule) =>

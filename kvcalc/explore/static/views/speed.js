@@ -25,7 +25,7 @@ export class View {
     this.comparison = new Comparison(app);
     this.element = h("div", {}, this.verdict, this.figures,
       section("Roofline", h("div", { class: "charts" }, this.charts.roofline.element, this.charts.intensity.element)),
-      section("Tokens a second", h("div", { class: "charts" }, this.charts.batch.element, this.charts.context.element), this.rows), this.comparison.element, this.foot);
+      section("Tokens per second", h("div", { class: "charts" }, this.charts.batch.element, this.charts.context.element), this.rows), this.comparison.element, this.foot);
   }
 
   async load(state, signal) {
@@ -49,26 +49,26 @@ export class View {
     const filled = (quantity) => ({ report: "prefill", fields: prompt, quantity });
     const between = (found) => (found.estimate_s === null ? "" : `${seconds(found.estimate_low_s)} to ${seconds(found.estimate_high_s)}`);
     fill(this.figures,
-      figure("Tokens/s at most", number(row.tokens_per_s), row.tokens_per_s, decode("tokens_per_s"), `of one sequence ${number(row.tokens_per_s_per_sequence)}`),
-      figure("A decode step at least", seconds(row.ideal_s), row.ideal_s, decode("ideal_s"), `${seconds(row.serial_s)} operator after operator`),
-      row.estimate_s === null ? null : figure("Step, estimate", seconds(row.estimate_s), row.estimate_s, decode("estimate_s"), between(row)),
+      figure("Tokens/s (upper bound)", number(row.tokens_per_s), row.tokens_per_s, decode("tokens_per_s"), `${number(row.tokens_per_s_per_sequence)} per sequence`),
+      figure("Decode step (lower bound)", seconds(row.ideal_s), row.ideal_s, decode("ideal_s"), `${seconds(row.serial_s)} without overlap`),
+      row.estimate_s === null ? null : figure("Decode step (estimate)", seconds(row.estimate_s), row.estimate_s, decode("estimate_s"), between(row)),
       figure("Arithmetic intensity", `${number(row.intensity_flop_per_byte)} FLOP/B`, row.intensity_flop_per_byte, decode("intensity_flop_per_byte")),
-      figure("Cache read by a step", bytes(row.kv_read_bytes), row.kv_read_bytes, decode("kv_read_bytes")),
-      figure("Weights read by a step", bytes(row.weight_bytes), row.weight_bytes, decode("weight_bytes")),
-      figure(`First token after ${count(first.prompt)}, at least`, seconds(first.ideal_s), first.ideal_s, filled("ideal_s"), first.estimate_s === null ? "" : `estimate ${seconds(first.estimate_s)}, ${between(first)}`));
+      figure("KV cache read per step", bytes(row.kv_read_bytes), row.kv_read_bytes, decode("kv_read_bytes")),
+      figure("Weights read per step", bytes(row.weight_bytes), row.weight_bytes, decode("weight_bytes")),
+      figure(`TTFT, ${count(first.prompt)}-token prompt (lower bound)`, seconds(first.ideal_s), first.ideal_s, filled("ideal_s"), first.estimate_s === null ? "" : `estimate ${seconds(first.estimate_s)}, ${between(first)}`));
     const ridge = roofline.ridge_flop_per_byte[now.formats.activations];
     const where = ridge ? ` The ridge point of ${now.formats.activations} is at ${number(ridge)} FLOP/B.` : "";
     const [plateau] = roofline.plateaus;
     const bend = !plateau ? "" : plateau.compute_bound_batch ? ` Compute is the limit from batch ${count(plateau.compute_bound_batch)} on.` : " Decode stays memory-bound at every batch at this context.";
     this.verdict.className = `verdict ${row.fits ? "" : "bad"}`;
-    this.verdict.textContent = `${now.model} on ${now.gpus} × ${now.gpu}: decoding is limited by ${row.limiter}; prefill by ${first.limiter}.${where}${bend}${row.fits ? "" : " This batch does not fit in memory."}`;
+    this.verdict.textContent = `${now.model} on ${now.gpus} × ${now.gpu}: decode is limited by ${row.limiter}, prefill by ${first.limiter}.${where}${bend}${row.fits ? "" : " This batch does not fit in memory."}`;
     this.line = `${row.fits ? "" : "Does not fit · "}${number(row.tokens_per_s)} tokens/s · ${row.limiter}`;
     this.charts.roofline.draw(roofline.charts.main);
     this.charts.intensity.draw(roofline.charts.intensity);
     this.charts.batch.draw(overBatch.charts.main);
     this.charts.context.draw(overContext.charts.main);
     fill(this.rows, h("details", {}, h("summary", {}, "The numbers as a table"),
-      table("Decoding over the batch", ["batch", "tokens/s", "step at least", "estimate", "FLOP/B", "limit", "fits"],
+      table("Decoding over the batch", ["batch", "tokens/s", "step (lower bound)", "estimate", "FLOP/B", "limit", "fits"],
         overBatch.rows.map((found) => [count(found.batch), number(found.tokens_per_s), seconds(found.ideal_s), seconds(found.estimate_s),
           number(found.intensity_flop_per_byte), found.limiter, yes(found.fits)])),
       table("Ceilings", ["format", "dense peak", "ridge point"], Object.entries(roofline.peak_flop_per_s).map(([format, peak]) =>
