@@ -24,6 +24,9 @@ Runtime = Annotated[
     Path | None,
     Option("--runtime", help="Folder of an unpacked pyodide package [default: npm fetches it]; with --export."),
 ]
+SecondsPerQuestion = Annotated[
+    float, Option("--seconds-per-question", help="Longest time for an answer of the page, in seconds.")
+]
 Browser = Annotated[bool, Option("--browser/--no-browser", help="Open the page in the browser.")]
 
 
@@ -32,6 +35,7 @@ def command(
     port: Port = 8977,
     token: Token = None,
     browser: Browser = True,
+    seconds_per_question: SecondsPerQuestion = 10.0,
     export: Export = None,
     runtime: Runtime = None,
 ) -> None:
@@ -51,7 +55,7 @@ def command(
         raise InputError("explore needs starlette, uvicorn and vl-convert", hint='pip install "kvcalc[explore]"')
     from kvcalc.explore.server import Place, serve
 
-    served_at = Place(host=host, port=port, token=token)
+    served_at = Place(host=host, port=port, token=token, limit_s=seconds_per_question)
 
     def ready(address: str) -> None:
         sys.stdout.write(f"{address}\n")

@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 
     from kvcalc.core.model import ModelProfile
 
-__all__ = ["NAMES", "OK", "REFUSED", "RUNTIME", "WARM_UP", "Asked", "Reply", "answer", "mistake", "reply_to"]
+__all__ = ["LIMIT_S", "NAMES", "OK", "REFUSED", "RUNTIME", "WARM_UP", "Asked", "Reply", "answer", "mistake", "reply_to"]
 
 OK, REFUSED, FAILED = 200, 422, 500
+LIMIT_S = 10.0
+# Of the limit, for a simulation; the rest is for its charts and its way to the page.
+_SIMULATED_SHARE = 0.9
 _MAX_MODELS = 4
 _MAX_LAYERS = 1_000
 _DRAFT_SHARE = 4
@@ -37,12 +40,14 @@ class Asked(NamedTuple):
         fields: names and texts of the query.
         text: the body, where there is one.
         live: whether to tell what is known before the answer.
+        limit_s: how long the answer may take: a simulation ends itself a little before.
     """
 
     name: str
     fields: tuple[tuple[str, str], ...] = ()
     text: str | None = None
     live: bool = False
+    limit_s: float = LIMIT_S
 
 
 class Reply(NamedTuple):
@@ -76,9 +81,10 @@ def reply_to(asked: Asked, tell: Callable[[bytes], object] | None = None) -> Rep
         if asked == RUNTIME:
             return Reply(OK, api.chart_runtime().encode())
         with api.noting_origins():
-            if tell is not None and asked.live and asked.name in QUESTIONS and QUESTIONS[asked.name].live:
-                told = partial(_tell, tell)
-                return Reply(OK, _json(answer(asked.name, asked.fields, asked.text, so_far=told)))
+            if asked.name in QUESTIONS and QUESTIONS[asked.name].live:
+                told = partial(_tell, tell) if tell is not None and asked.live else None
+                within_s = _SIMULATED_SHARE * asked.limit_s
+                return Reply(OK, _json(answer(asked.name, asked.fields, asked.text, so_far=told, within_s=within_s)))
             return Reply(OK, _json(_WORK[asked.name](asked.fields, asked.text)))
     except FieldError as wrong:
         return Reply(REFUSED, mistake(wrong.error.what, wrong.error.hint, wrong.field))
@@ -105,16 +111,14 @@ def _json(data: Any) -> bytes:
     return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
 
 
-def answer(
-    name: str, asked: Iterable[tuple[str, str]], config: str | None = None, **live: Callable[[Any], None]
-) -> dict[str, Any]:
+def answer(name: str, asked: Iterable[tuple[str, str]], config: str | None = None, **live: Any) -> dict[str, Any]:
     """Return a report's data with ``command``, ``charts`` by their names, and ``explain`` where it was asked for.
 
     Args:
         name: a key of `QUESTIONS`.
         asked: names and texts of fields; ``explain`` is ``true`` for the formulas.
         config: the text of a model's config, in place of the field ``model``.
-        live: ``so_far``, which a question that can tell is to tell what it has come to.
+        live: for a question that tells what it has come to: ``so_far``, which it tells, and ``within_s``.
 
     Raises:
         FieldError: a mistake that is in one field, as far as can be told.

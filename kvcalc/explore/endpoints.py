@@ -18,7 +18,7 @@ from kvcalc import api
 from kvcalc.child import ChildEndedError
 from kvcalc.explore.answers import NAMES, RUNTIME, Asked, Reply, mistake
 from kvcalc.explore.questions import QUESTIONS
-from kvcalc.explore.turns import LIMIT_S, BusyError, TooSlowError
+from kvcalc.explore.turns import BusyError, TooSlowError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -91,21 +91,21 @@ def runtime(workers: Workers) -> Endpoint:
         reply = await workers.once(RUNTIME)
         return Response(reply.body, media_type="text/javascript", headers={"Cache-Control": "max-age=3600"})
 
-    return _or_why_not(answer)
+    return _or_why_not(answer, workers.limit_s)
 
 
 def _endpoint(name: str, workers: Workers, kept: _Kept) -> Endpoint:
     async def answer(request: Request) -> Response:
-        asked = await _read(name, request)
+        asked = (await _read(name, request))._replace(limit_s=workers.limit_s)
         if asked.live:
             return await _live(asked, request, workers, kept)
         return _response(await _unless_left(_answered(asked, _client(request), workers, kept), request))
 
-    return _or_why_not(answer)
+    return _or_why_not(answer, workers.limit_s)
 
 
-def _or_why_not(answer: Endpoint) -> Endpoint:
-    """Wrap an endpoint so that it says why there is no answer."""
+def _or_why_not(answer: Endpoint, limit_s: float) -> Endpoint:
+    """Wrap an endpoint so that it says why there is no answer within a limit."""
 
     async def endpoint(request: Request) -> Response:
         try:
@@ -113,7 +113,7 @@ def _or_why_not(answer: Endpoint) -> Endpoint:
         except ClientDisconnect:
             return Response(status_code=_OK)  # nobody reads it
         except tuple(_WHY_NOT) as error:
-            return _response(_why_not(error))
+            return _response(_why_not(error, limit_s))
 
     return endpoint
 
@@ -122,15 +122,19 @@ _WHY_NOT: dict[type[Exception], tuple[int, str, str]] = {
     ValueError: (422, "the question is not UTF-8, or has too many fields", ""),
     TimeoutError: (408, "what is sent must arrive within {body_s:g} s", ""),
     BusyError: (503, "too much is being computed at once", "try again in a moment"),
-    TooSlowError: (422, "this takes longer than {limit_s:g} s", "kvcalc on the command line has no such limit"),
+    TooSlowError: (
+        422,
+        "this takes longer than {limit_s:g} s",
+        "a larger --seconds-per-question of kvcalc explore allows it; other commands have no limit",
+    ),
     ChildEndedError: (500, "computing this ended its process: it may have run out of memory", ""),
 }
 
 
-def _why_not(error: Exception) -> Reply:
+def _why_not(error: Exception, limit_s: float) -> Reply:
     """Reply with the reason for there being no answer."""
     status, what, hint = next(told for kind, told in _WHY_NOT.items() if isinstance(error, kind))
-    return Reply(status, mistake(what.format(body_s=_BODY_S, limit_s=LIMIT_S), hint))
+    return Reply(status, mistake(what.format(body_s=_BODY_S, limit_s=limit_s), hint))
 
 
 async def _live(asked: Asked, request: Request, workers: Workers, kept: _Kept) -> Response:
@@ -150,11 +154,15 @@ async def _live(asked: Asked, request: Request, workers: Workers, kept: _Kept) -
         raise
     if first is None:
         return _response(answering.result())
-    return StreamingResponse(_lines(first, told, answering, request), media_type=_LINES)
+    return StreamingResponse(_lines(first, told, answering, request, asked), media_type=_LINES)
 
 
 async def _lines(
-    line: bytes | None, told: asyncio.Queue[bytes | None], answering: asyncio.Task[Reply], request: Request
+    line: bytes | None,
+    told: asyncio.Queue[bytes | None],
+    answering: asyncio.Task[Reply],
+    request: Request,
+    asked: Asked,
 ) -> AsyncIterator[bytes]:
     """Yield lines as they are told; when whoever asked leaves, the answer is given up."""
     try:
@@ -165,7 +173,7 @@ async def _lines(
     except ClientDisconnect:
         return
     except tuple(_WHY_NOT) as error:
-        yield _why_not(error).body + b"\n"
+        yield _why_not(error, asked.limit_s).body + b"\n"
     finally:
         answering.cancel()
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["QUESTIONS", "Question", "asked_question", "looked_up", "page_params"]
 
 _MAX_ROWS = 64
-_MAX_SIMULATED_S = 9.0
 _DEFAULT_CONFIG = "config.json"
 # Parameters that may list cards.
 _LISTS = ("devices", "gpu")
@@ -51,7 +50,7 @@ class Question:
         ask: returns the answer to values, with a pasted model in place of a named one where there is one.
         views: its charts.
         slow: whether it is a simulation, which waits its turn behind others.
-        live: whether it tells what it has come to before it is answered: ``ask`` then takes ``so_far``.
+        live: whether it tells what it has come to before its answer: ``ask`` then takes ``so_far`` and ``within_s``.
     """
 
     command: str
@@ -180,7 +179,12 @@ def _fit(values: Values, pasted: ModelProfile | None) -> Answer:
     return _ask("fit", values, pasted)
 
 
-def _simulate(values: Values, pasted: ModelProfile | None, so_far: Callable[[RunSoFar], None] | None = None) -> Answer:
+def _simulate(
+    values: Values,
+    pasted: ModelProfile | None,
+    so_far: Callable[[RunSoFar], None] | None = None,
+    within_s: float | None = None,
+) -> Answer:
     asked: Any = asked_question(question("simulate"), values.read, pasted)
     if values.get("arrival") == "trace":
         what = "traces are files, which a page cannot name"
@@ -189,7 +193,7 @@ def _simulate(values: Values, pasted: ModelProfile | None, so_far: Callable[[Run
         raise InputError("choose an accelerator", parameter="gpu")
     if asked.model is None:
         raise InputError("choose a model", parameter="model")
-    asked.within_s, asked.so_far = _MAX_SIMULATED_S, so_far
+    asked.within_s, asked.so_far = within_s, so_far
     answer: Answer = asked.answer()
     return answer
 

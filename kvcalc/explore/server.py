@@ -20,7 +20,7 @@ from starlette.routing import Mount, Route
 from kvcalc.child import Child
 from kvcalc.core.errors import InputError
 from kvcalc.explore.access import TokenGate, new_token
-from kvcalc.explore.answers import RUNTIME, WARM_UP, mistake, reply_to
+from kvcalc.explore.answers import LIMIT_S, RUNTIME, WARM_UP, mistake, reply_to
 from kvcalc.explore.connections import Connection, Connections
 from kvcalc.explore.endpoints import routes, runtime, tell_fault
 from kvcalc.explore.security import Guard, is_loopback
@@ -42,6 +42,7 @@ _KINDS = {
 }
 _RUNTIME = "vega.js"
 _MAX_PORT = 65_535
+_MIN_LIMIT_S, _MAX_LIMIT_S = 1.0, 3600.0
 _MAX_HEAD_BYTES = 32_768
 _BACKLOG = 128
 _TOKEN = re.compile(r"[A-Za-z0-9._~-]{8,100}")
@@ -55,15 +56,20 @@ class Place:
         host: the address to listen on.
         port: the port; 0 for any that is free.
         token: what others must bring; empty for nothing. Left out, a random one where others can reach it.
+        limit_s: how long an answer may take.
     """
 
     host: str = "127.0.0.1"
     port: int = 8977
     token: str | None = None
+    limit_s: float = LIMIT_S
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= _MAX_PORT:
             raise InputError(f"port must be from 0 to {_MAX_PORT:,}, not {self.port}")
+        if not _MIN_LIMIT_S <= self.limit_s <= _MAX_LIMIT_S:
+            what = f"seconds-per-question must be from {_MIN_LIMIT_S:g} to {_MAX_LIMIT_S:,g}, not {self.limit_s:g}"
+            raise InputError(what, parameter="seconds-per-question")
         if self.token is None:
             object.__setattr__(self, "token", "" if is_loopback(self.host) else new_token())
         elif self.token and not _TOKEN.fullmatch(self.token):
@@ -89,7 +95,8 @@ def application(place: Place | None = None, workers: Workers | None = None) -> S
         place: where it is served, for the addresses that it answers to.
         workers: compute the answers; processes, where left out.
     """
-    place, workers = place or Place(), workers or _processes()
+    place = place or Place()
+    workers = workers or _processes(place)
     loopback = is_loopback(place.host)
     names = () if loopback else (socket.gethostname().lower(),)
     pages = _files()
@@ -106,8 +113,8 @@ def application(place: Place | None = None, workers: Workers | None = None) -> S
     )
 
 
-def _processes() -> Workers:
-    return Workers(partial(Child, reply_to, tells=True))
+def _processes(place: Place) -> Workers:
+    return Workers(partial(Child, reply_to, tells=True), limit_s=place.limit_s)
 
 
 def serve(place: Place, *, ready: Callable[[str], None]) -> None:
@@ -123,7 +130,7 @@ def serve(place: Place, *, ready: Callable[[str], None]) -> None:
     listening = _listen(place)
     port = listening.getsockname()[1]
     shown = f"[{place.host}]" if ":" in place.host else place.host
-    workers, connections = _processes(), Connections()
+    workers, connections = _processes(place), Connections()
     config = uvicorn.Config(
         application(place, workers), http=cast("type[Connection]", partial(Connection, connections=connections)),
         lifespan="off", ws="none", log_level="critical", access_log=False, server_header=False, date_header=False,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from anyio import to_thread
 
 from kvcalc.child import ChildEndedError
-from kvcalc.explore.answers import WARM_UP
+from kvcalc.explore.answers import LIMIT_S, WARM_UP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     Pace = Literal["quick", "pasted", "slow"]
     Tell = Callable[[bytes], object]
 
-__all__ = ["LIMIT_S", "BusyError", "Lane", "TooSlowError", "Worker", "Workers"]
+__all__ = ["BusyError", "Lane", "TooSlowError", "Worker", "Workers"]
 
-LIMIT_S = 10.0
 # For what the server itself needs to start.
 _OWN_LIMIT_S = 60.0
 _OWN = ""
@@ -43,7 +42,7 @@ class BusyError(Exception):
 
 
 class TooSlowError(Exception):
-    """An answer that took longer than `LIMIT_S`."""
+    """An answer that took longer than it may."""
 
 
 class Worker(Protocol):
@@ -144,10 +143,11 @@ class Workers:
 
     Args:
         make: makes a worker.
+        limit_s: how long an answer may take.
     """
 
-    def __init__(self, make: Callable[[], Worker]) -> None:
-        self._make = make
+    def __init__(self, make: Callable[[], Worker], *, limit_s: float = LIMIT_S) -> None:
+        self._make, self.limit_s = make, limit_s
         self._slow = Lane(_MAX_SLOW, _MAX_SLOW_PER_CLIENT)
         self._lanes: dict[Pace, Lane] = {"quick": Lane(1, 1), "pasted": Lane(1, 1), "slow": self._slow}
         self._idle: dict[Lane, list[Worker]] = {lane: [] for lane in self._lanes.values()}
@@ -213,7 +213,7 @@ class Workers:
     async def _computed(self, computing: asyncio.Task[Reply | None], turn: _Turn) -> Reply:
         if turn.lane is not self._slow:
             await self._quick_or_passed_on(computing, turn)
-        if not await _done(computing, LIMIT_S if turn.client != _OWN else _OWN_LIMIT_S):
+        if not await _done(computing, self.limit_s if turn.client != _OWN else _OWN_LIMIT_S):
             raise TooSlowError
         reply = computing.result()
         if reply is None:

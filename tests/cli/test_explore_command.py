@@ -20,7 +20,13 @@ def test_a_missing_library_is_told_with_how_to_install_it(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"), [(["--port", "99999"], "port must be"), (["--host", "nowhere.invalid"], "cannot listen")]
+    ("arguments", "words"),
+    [
+        (["--port", "99999"], "port must be"),
+        (["--host", "nowhere.invalid"], "cannot listen"),
+        (["--seconds-per-question", "0.5"], "seconds-per-question must be from 1 to 3,600, not 0.5"),
+        (["--seconds-per-question", "nan"], "seconds-per-question must be a number"),
+    ],
 )
 def test_a_place_that_cannot_be_is_told(arguments, words, capsys):
     pytest.importorskip("uvicorn")

@@ -59,13 +59,14 @@ async def _pieces(given):
 def client_of():
     """Return a function that makes a client of a server at a place."""
     pytest.importorskip("httpx", reason="asking the explorer needs httpx: kvcalc[test]")
-    from kvcalc.explore.server import application
+    from kvcalc.explore.server import Place, application
     from kvcalc.explore.turns import Workers
 
     made = []
 
     def make(place=None, worker=Here, **given):
-        made.append(Client(application(place, Workers(worker)), **given))
+        place = place or Place()
+        made.append(Client(application(place, Workers(worker, limit_s=place.limit_s)), **given))
         return made[-1]
 
     yield make

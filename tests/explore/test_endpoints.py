@@ -14,7 +14,9 @@ pytest.importorskip("starlette", reason="the explorer's libraries are an extra: 
 from contracts.test_commands_documented import CONFIG
 
 from kvcalc.cli.main import main
+from kvcalc.explore.answers import reply_to
 from kvcalc.explore.questions import QUESTIONS
+from kvcalc.explore.server import Place
 from kvcalc.questions import serving
 
 ROOT = Path(__file__).parents[2]
@@ -370,8 +372,27 @@ def test_the_catalogue_lists_models_and_accelerators_with_aliases(client):
     ) == (450e9, 8)
 
 
+def test_an_answer_may_take_as_long_as_whoever_serves_the_page_says(client_of, monkeypatch):
+    limits = []
+
+    class Watched:
+        def ask(self, question, tell=None):
+            limits.append(question.limit_s)
+            return reply_to(question, tell)
+
+        def kill(self):
+            pass
+
+    monkeypatch.setattr("kvcalc.explore.answers._SIMULATED_SHARE", 1e-9)
+    found = client_of(Place(limit_s=30.0), Watched).get(
+        "/api/simulate", params=ASKED["simulate"] | {"seed": "78", "requests": "2000"}
+    )
+    assert limits[-1] == 30
+    assert "takes longer than 3e-08 s" in found.json()["error"]["what"]
+
+
 def test_a_simulation_that_takes_too_long_ends(client, monkeypatch):
-    monkeypatch.setattr("kvcalc.explore.questions._MAX_SIMULATED_S", 0.0)
+    monkeypatch.setattr("kvcalc.explore.answers._SIMULATED_SHARE", 0.0)
     found = client.get("/api/simulate", params={**ASKED["simulate"], "seed": "77", "requests": "2000"})
     assert found.status_code == 422
     assert "takes longer" in found.json()["error"]["what"]

@@ -27,7 +27,6 @@ SHORT = {
     "connections._CHECK_S": 0.1,
     "connections._LIMITS_S": {"request": 1.0, "answer": float("inf"), "reading": 1.0},
     "endpoints._BODY_S": 2.0,
-    "turns.LIMIT_S": 3.0,
 }
 _NEVER = float("inf")
 # None that ends within a test, so that what ends is ended by what the test does.
@@ -98,7 +97,7 @@ def _answer(connection):
 
 @pytest.fixture(scope="module")
 def server():
-    running = Server(**SHORT)
+    running = Server("--seconds-per-question", "3", **SHORT)
     yield running
     code, said = running.end()
     assert (code, said) == (130, NOTE)  # whatever the tests did

@@ -41,13 +41,12 @@ def made(monkeypatch):
     """The workers that were made. Times are short; a test makes those long that must not pass."""
     monkeypatch.setattr(turns, "_QUICK_S", 0.05)
     monkeypatch.setattr(turns, "_GRACE_S", 0.05)
-    monkeypatch.setattr(turns, "LIMIT_S", _PATIENT_S)
     return []
 
 
-def run(made, test):
+def run(made, test, limit_s=_PATIENT_S):
     async def ran():
-        workers = Workers(lambda: Fake(made))
+        workers = Workers(lambda: Fake(made), limit_s=limit_s)
         await asyncio.wait_for(test(workers), 2 * _PATIENT_S)
         workers.close()
 
@@ -131,7 +130,7 @@ def test_what_takes_too_long_is_ended_and_the_next_is_answered(made, monkeypatch
     async def test(workers):
         for pace in ("slow", "pasted", "quick"):
             with monkeypatch.context() as short:
-                short.setattr(turns, "LIMIT_S", 0.3)
+                short.setattr(workers, "limit_s", 0.3)
                 with pytest.raises(TooSlowError):
                     await workers.answer(Asked("slow"), client="a", pace=pace)
             await workers.answer(Asked("size"), client="a", pace=pace)
