@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kvcalc.render.layout import Part
 
     Array = NDArray[np.float64]
-    # [2, width], [1, width], [width, 2], [1, 2], each behind an axis of trainings: tanh(state @ a + b) @ c + d comes next.
+    # [2, width], [1, width], [width, 2], [1, 2], behind an axis of trainings; next: tanh(state @ a + b) @ c + d.
     Weights = list[Array]
 
 __all__ = ["DriftReport", "DriftStep", "demo_drift", "next_states", "rollout", "train", "trajectories"]

@@ -11,7 +11,6 @@ import sys
 import time
 from contextlib import ExitStack, suppress
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -33,9 +32,9 @@ _NEVER = float("inf")
 LONG = {
     "connections._LIMITS_S": {"request": _NEVER, "answer": _NEVER, "reading": _NEVER},
     "endpoints._BODY_S": 3600.0,
-    "turns.LIMIT_S": 3600.0,
 }
-_WITHOUT_LIMIT = f"sys.path.insert(0, {str(Path(__file__).parent)!r}); import patient; kvcalc.explore.server.reply_to = patient.reply_to"
+# As long as an answer may take at all.
+_PATIENT = ("--seconds-per-question", "3600")
 # A server that never answers is noticed after so long; no answer is expected to be quicker.
 _AT_LAST_S = 120
 
@@ -43,12 +42,12 @@ _AT_LAST_S = 120
 class Server:
     """A running server, asked with bytes."""
 
-    def __init__(self, *options, before="", **limits):
+    def __init__(self, *options, **limits):
         changes = "".join(f"import kvcalc.explore.{name.partition('.')[0]} as module\n"
                           f"module.{name.partition('.')[2]} = eval({str(value)!r}, {{'inf': float('inf')}})\n"
                           for name, value in limits.items())  # fmt: skip
         arguments = ["explore", "--port", "0", "--no-browser", *options]
-        script = f"import sys, kvcalc.explore.server\n{changes}{before}\nfrom kvcalc.cli.main import main\nmain({arguments!r})"
+        script = f"{changes}from kvcalc.cli.main import main\nmain({arguments!r})"
         self.process = subprocess.Popen(
             [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             start_new_session=True,
@@ -106,7 +105,7 @@ def server():
 @pytest.fixture(scope="module")
 def patient():
     """A server that waits for whatever it waits for, so that only what the test does can let anybody in."""
-    running = Server(before=_WITHOUT_LIMIT, **LONG)
+    running = Server(*_PATIENT, **LONG)
     yield running
     code, said = running.end()
     assert (code, said) == (130, NOTE)
@@ -254,7 +253,7 @@ def test_requests_sent_at_once_are_answered_in_order(server):
 
 def test_the_interrupt_ends_it_while_it_computes():
     """It waits neither for questions that never end nor for clients that send and read nothing."""
-    server = Server(before=_WITHOUT_LIMIT, **LONG)
+    server = Server(*_PATIENT, **LONG)
     with ExitStack() as opened:
         opened.enter_context(server.begin(f"{ENDLESS}0"))
         for sent in (
