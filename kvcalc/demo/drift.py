@@ -322,4 +322,4 @@ def _measured(steps: int, horizon: int, consistency: float, seeds: Sequence[int]
 
 def _errors(made: Array, truth: Array) -> Array:
     """Root of the mean squared distance at each step, mean over the trainings."""
-    return np.sqrt(((made - truth[:, :, 1:]) ** 2).sum(axis=-1).mean(axis=1)).mean(axis=0)
+    return np.asarray(np.sqrt(((made - truth[:, :, 1:]) ** 2).sum(axis=-1).mean(axis=1)).mean(axis=0))
