@@ -122,6 +122,9 @@ class Calibration:
         layer_s: time of a layer besides its operators' bytes and FLOP: launches, norms, positions.
         collective_s: time of a collective besides its bytes.
         link_share: share of the link's rate that collectives reach.
+        direct_share: share that sums of small vectors reach, which each rank sends whole to all others; where left out,
+            all sums are made in two steps or more.
+        staged_s: time that a sum in two steps takes besides ``collective_s`` and its bytes.
         sample_s: time of each token that a pass samples besides its operators: sampling, scheduling, the host.
         joins_inputs: whether matrices that take the same input run as one call.
         prompt_share: of the time that prompts of other requests take, the share that a decoding sequence waits for.
@@ -144,6 +147,8 @@ class Calibration:
     layer_s: float = 0.0
     collective_s: float = 0.0
     link_share: float = 1.0
+    direct_share: float | None = None
+    staged_s: float = 0.0
     sample_s: float = 0.0
     joins_inputs: bool = False
     prompt_share: float = 1.0
@@ -155,7 +160,9 @@ class Calibration:
 
     def __post_init__(self) -> None:
         _check_shares(self, "link_share")
-        _check_times(self, "step_s", "layer_s", "collective_s", "sample_s", "request_s")
+        if self.direct_share is not None:
+            _check_shares(self, "direct_share")
+        _check_times(self, "step_s", "layer_s", "collective_s", "staged_s", "sample_s", "request_s")
         for name, highest in (("prompt_share", 1.0), ("queue_share", 1.0), ("request_steps", _MAX_STEPS)):
             if not 0 <= getattr(self, name) <= highest:
                 raise InputError(f"{name} must be from 0 to {highest:,}, not {getattr(self, name)}")

@@ -36,6 +36,7 @@ class OpCost:
         link_bytes: the least that must cross this rank's link in one direction.
         collective_bytes: what a ring collective sends over it.
         collective_steps: messages that follow each other, each with the link's latency.
+        direct_bytes: of sums over ranks, what it sends if each rank sends all others its whole vector, in one step.
         calls: how often it is run: the layers of its kind.
         row_flop: FLOP of one row more for each matrix that is multiplied: those of a token, of all experts touched.
     """
@@ -52,6 +53,7 @@ class OpCost:
     link_bytes: float = 0
     collective_bytes: float = 0
     collective_steps: int = 0
+    direct_bytes: float = 0
     calls: int = 1
     row_flop: float = 0
 

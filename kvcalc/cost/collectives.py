@@ -22,26 +22,34 @@ class Collective:
         least_bytes: what any algorithm must move, reduction inside the switch included.
         bytes: what the usual algorithm moves.
         steps: its messages that follow each other.
+        direct_bytes: of a sum, what it moves if each rank sends all others its whole vector, in one step.
     """
 
     least_bytes: float
     bytes: float
     steps: int
+    direct_bytes: float = 0
 
 
 def all_reduce(size_bytes: float, ranks: int) -> Collective:
     """Return the traffic of summing a vector over ranks: a ring moves 2 (t-1)/t of it in 2 (t-1) steps.
 
     The least is the vector itself: each rank must receive the sum (which a switch may form) or as much of the others'.
+    Small vectors go whole to all other ranks, in one step.
 
     Source: Patarasuk and Yuan 2009, doi 10.1016/j.jpdc.2008.09.002; Thakur et al. 2005, doi 10.1177/1094342005051521.
 
     >>> all_reduce(100, 4)
-    Collective(least_bytes=100, bytes=150.0, steps=6)
+    Collective(least_bytes=100, bytes=150.0, steps=6, direct_bytes=300)
     """
     if ranks == 1:
         return Collective(least_bytes=0, bytes=0, steps=0)
-    return Collective(least_bytes=size_bytes, bytes=2 * (ranks - 1) / ranks * size_bytes, steps=2 * (ranks - 1))
+    return Collective(
+        least_bytes=size_bytes,
+        bytes=2 * (ranks - 1) / ranks * size_bytes,
+        steps=2 * (ranks - 1),
+        direct_bytes=(ranks - 1) * size_bytes,
+    )
 
 
 def all_reduces(block: Block) -> int:
@@ -80,7 +88,7 @@ def expert_exchange(token_bytes: float, tokens: int, mixture: Mixture, parallel:
     >>> from kvcalc.core.workload import Parallel
     >>> layer = Mixture(experts=8, experts_per_token=1, width=4)
     >>> expert_exchange(10, 4, layer, Parallel(data=2, expert=2))
-    Collective(least_bytes=40.0, bytes=40.0, steps=2)
+    Collective(least_bytes=40.0, bytes=40.0, steps=2, direct_bytes=0)
     """
     spread = expert_spread(parallel)
     if spread == 1:

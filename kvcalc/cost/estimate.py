@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kvcalc.core.calibration import joins, kind_of, pass_name
 from kvcalc.core.cost_types import PlacedStage, StepEstimate
 from kvcalc.core.records import dataclass
-from kvcalc.core.traced import larger
+from kvcalc.core.traced import larger, smaller
 from kvcalc.cost.roofline import stage_seconds, stages_time, step_time
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "OperatorTerms",
     "PassTerms",
+    "SumTerms",
     "estimate_stages",
     "estimate_time",
     "operator_seconds",
@@ -28,6 +29,7 @@ __all__ = [
     "pass_terms",
     "reached_seconds",
     "stage_terms",
+    "sum_seconds",
 ]
 
 
@@ -51,6 +53,20 @@ class OperatorTerms(NamedTuple):
     is_joined: bool = False
 
 
+class SumTerms(NamedTuple):
+    """Terms of sums over ranks that are alike.
+
+    Args:
+        calls: how often they are made.
+        ring_s: the bytes that a ring sends for one of them, over the link's rate.
+        direct_s: the bytes of one of them over the link's rate if each rank sends all others its whole vector.
+    """
+
+    calls: int
+    ring_s: float
+    direct_s: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassTerms:
     """Terms that the estimate of a pass adds up; they follow from the accelerator's peaks and from no calibration.
@@ -59,13 +75,15 @@ class PassTerms:
         operators: for each kind of operator and arithmetic format, the terms of the operators.
         layers: layers that a token passes.
         collectives: collectives that follow each other.
-        link_s: their bytes over the link's rate.
+        sums: those of them that are sums over ranks.
+        link_s: the others' bytes over the link's rate.
         logits: tokens that the pass samples.
     """
 
     operators: Mapping[tuple[str, str], tuple[OperatorTerms, ...]]
     layers: float = 0
     collectives: int = 0
+    sums: tuple[SumTerms, ...] = ()
     link_s: float = 0.0
     logits: int = 0
 
@@ -97,10 +115,15 @@ def stage_terms(stage: PlacedStage) -> PassTerms:
     bandwidth = hardware.memory_bandwidth_bytes_per_s
     operators: dict[tuple[str, str], list[OperatorTerms]] = {}
     collectives, link_s = 0, 0.0
+    sums: list[SumTerms] = []
     for op in stage.ops:
         if op.collective_steps:
             collectives += op.calls if link is not None else 0
-            link_s += op.collective_bytes / link.bytes_per_s if link is not None else 0
+            sent_s = op.collective_bytes / link.bytes_per_s if link is not None else 0
+            if op.direct_bytes and link is not None:
+                sums.append(SumTerms(op.calls, sent_s / op.calls, op.direct_bytes / link.bytes_per_s / op.calls))
+            else:
+                link_s += sent_s
             continue
         link_s += op.link_bytes / link.bytes_per_s if link is not None else 0
         peak = hardware.peak(op.unit)
@@ -117,20 +140,25 @@ def stage_terms(stage: PlacedStage) -> PassTerms:
         operators={kind: tuple(ops) for kind, ops in operators.items()},
         layers=stage.layers,
         collectives=collectives,
+        sums=tuple(sums),
         link_s=link_s,
     )
 
 
 def reached_seconds(
-    terms: PassTerms, calibration: Calibration, *, most: Callable[[float, float, float], float] = larger
+    terms: PassTerms,
+    calibration: Calibration,
+    *,
+    most: Callable[[float, float, float], float] = larger,
+    least: Callable[[float, float], float] = smaller,
 ) -> float:
     """Return the time of a pass at the rates that were reached.
 
     step_s + logits * sample_s + layers * layer_s
     + the sum over operators of calls * call_s + max(c, m, sum_share * (c + m))
-    + collectives * collective_s + link bytes / (link_share * rate), where c = (FLOP + padding_rows * FLOP of a row)
-    / (flop_share * peak) and m = (moved bytes - activations) / (bandwidth_share * bandwidth)
-    + activations / (activation_share * bandwidth).
+    + collectives * collective_s + `sum_seconds` of sums over ranks + other link bytes / (link_share * rate),
+    where c = (FLOP + padding_rows * FLOP of a row) / (flop_share * peak)
+    and m = (moved bytes - activations) / (bandwidth_share * bandwidth) + activations / (activation_share * bandwidth).
 
     Source: Williams, Waterman and Patterson 2009, doi 10.1145/1498765.1498785 (reached ceilings below the peaks);
     Hockney 1994, doi 10.1016/S0167-8191(06)80021-9 (a start-up time plus bytes over an asymptotic rate). That
@@ -140,6 +168,7 @@ def reached_seconds(
         terms: the pass's terms; arrays in place of numbers are passes side by side.
         calibration: the rates.
         most: the largest of times, as `larger`; of arrays, at each place.
+        least: the smaller of two times, likewise.
 
     >>> from kvcalc.core.calibration import Calibration, Interval, Measured, Reach
     >>> half = Calibration(name="half", engine="any", applies_to=("any",), layer_s=0.5, collective_s=2, link_share=0.1,
@@ -153,6 +182,8 @@ def reached_seconds(
     """
     total = calibration.step_s + terms.logits * calibration.sample_s + terms.layers * calibration.layer_s
     total += terms.collectives * calibration.collective_s + terms.link_s / calibration.link_share
+    for each in terms.sums:
+        total += each.calls * sum_seconds(each, calibration, least=least)
     for (kind, unit), operators in terms.operators.items():
         reach = calibration.reach_of(kind, unit)
         for op in operators:
@@ -181,6 +212,31 @@ def operator_seconds(
     activations = op.activation_s / (reach.activation_share or reach.bandwidth_share)
     memory = (op.memory_s - op.activation_s) / reach.bandwidth_share + activations
     return most(compute, memory, reach.sum_share * (compute + memory))
+
+
+def sum_seconds(
+    terms: SumTerms, calibration: Calibration, *, least: Callable[[float, float], float] = smaller
+) -> float:
+    """Return the time of a sum over ranks besides ``collective_s``: of the two ways to make it, the faster.
+
+    Each rank sends its whole vector to all others, or the ranks first sum a part each and then hand these round, which
+    moves less but takes ``staged_s`` more.
+
+    Source: Thakur et al. 2005, doi 10.1177/1094342005051521 (algorithms by message size); that engines choose between
+    one and two steps: vLLM's ``custom_all_reduce.cuh`` and TensorRT-LLM's ``AllReduceStrategy`` (ONESHOT, TWOSHOT).
+
+    >>> from kvcalc.core.calibration import Calibration, Interval, Measured, Reach
+    >>> even = Interval(low=1, high=1)
+    >>> found = Calibration(name="x", engine="any", applies_to=("any",), reach={"matrix": Reach(bandwidth_share=1,
+    ...     flop_share=1)}, memory_interval=even, compute_interval=even, measured=Measured(device="x"), link_share=0.5,
+    ...     direct_share=0.25, staged_s=4)
+    >>> [sum_seconds(SumTerms(1, ring_s=size, direct_s=4 * size), found) for size in (0.25, 1)]
+    [4.0, 6.0]
+    """
+    staged = calibration.staged_s + terms.ring_s / calibration.link_share
+    if calibration.direct_share is None:
+        return staged
+    return least(terms.direct_s / calibration.direct_share, staged)
 
 
 def estimate_time(cost: StepCost, hardware: HardwareProfile, calibration: Calibration) -> StepEstimate:

@@ -325,6 +325,7 @@ def _collective_op(name: str, moved: Collective, times: int, formats: Formats) -
         link_bytes=times * moved.least_bytes,
         collective_bytes=times * moved.bytes,
         collective_steps=times * moved.steps,
+        direct_bytes=times * moved.direct_bytes,
         calls=times,
     )
 

@@ -14,7 +14,8 @@ from kvcalc.core.model import Mixture
 from kvcalc.core.search import least_near
 from kvcalc.core.units import MICROSECOND
 from kvcalc.core.workload import Formats, Parallel
-from kvcalc.cost.estimate import OperatorTerms, operator_seconds
+from kvcalc.cost.collectives import all_reduce
+from kvcalc.cost.estimate import OperatorTerms, SumTerms, operator_seconds, sum_seconds
 from kvcalc.cost.linear import experts_cost
 from kvcalc.evidence.names import find_hardware
 from kvcalc.evidence.together import largest_of, stacked_operators
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from kvcalc.core.calibration import Calibration
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.evidence.together import Array
 
@@ -32,8 +34,9 @@ __all__ = ["KernelTime", "collective_reach", "kernel_reach", "read_kernels"]
 _STORED = {"bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8_block128", "nvfp4": "nvfp4"}
 
 _START = Reach(bandwidth_share=0.8, flop_share=0.5, call_s=1e-5, sum_share=0.8, padding_rows=8, activation_share=0.4)
-_LEAST = {"call_s": 1e-7, "sum_share": 0.5, "padding_rows": 0.5, "bandwidth_share": 0.3}
-_MOST = {"call_s": 1e-3, "sum_share": 1.0, "padding_rows": 256}
+_TIMES = ("call_s", "collective_s", "staged_s")
+_LEAST = dict.fromkeys(_TIMES, 1e-7) | {"sum_share": 0.5, "padding_rows": 0.5, "bandwidth_share": 0.3}
+_MOST = dict.fromkeys(_TIMES, 1e-3) | {"sum_share": 1.0, "padding_rows": 256}
 _LEAST_SHARE, _MOST_SHARE = 0.02, 0.95
 # A measurement counts no more than one that is off by this much of a factor of e.
 _CAP = 1.0
@@ -52,7 +55,7 @@ class KernelTime:
         version: its version.
         unit: arithmetic format.
         terms: what it computes and moves.
-        link_s: bytes that it sends over the link's rate.
+        reduced: of a sum over ranks, what it sends.
         measured_s: its time.
     """
 
@@ -62,7 +65,7 @@ class KernelTime:
     version: str
     unit: str
     terms: OperatorTerms
-    link_s: float
+    reduced: SumTerms | None
     measured_s: float
 
 
@@ -78,8 +81,10 @@ def _kernel(row: Mapping[str, str]) -> KernelTime:
     operator = operators.get(row["table"])
     terms = OperatorTerms(0.0, 0.0, 1) if operator is None else _terms(operator(row), hardware)
     link = hardware.link(int(row["rows"])) if operator is None else None
-    ranks = int(row["rows"])
-    sent = 0.0 if link is None else 2 * (ranks - 1) / ranks * 2 * int(row["columns"]) / link.bytes_per_s
+    reduced = None
+    if link is not None:
+        sent = all_reduce(FORMATS["bf16"].bytes(int(row["columns"])), int(row["rows"]))
+        reduced = SumTerms(1, sent.bytes / link.bytes_per_s, sent.direct_bytes / link.bytes_per_s)
     return KernelTime(
         table=row["table"],
         system=hardware.name,
@@ -87,7 +92,7 @@ def _kernel(row: Mapping[str, str]) -> KernelTime:
         version=row["version"],
         unit=row["unit"],
         terms=terms,
-        link_s=sent,
+        reduced=reduced,
         measured_s=float(row["latency_us"]) * MICROSECOND,
     )
 
@@ -163,14 +168,16 @@ def _bounded(name: str, value: float) -> float:
     return min(_MOST.get(name, _MOST_SHARE), max(_LEAST.get(name, _LEAST_SHARE), value))
 
 
-def collective_reach(kernels: Iterable[KernelTime], *, system: str, engine: str) -> tuple[float, float]:
-    """Return the time of a sum over ranks besides its bytes, and the share of the link's rate that these reach."""
-    own = [each for each in kernels if (each.table, each.system, each.engine) == ("all_reduce", system, engine)]
+def collective_reach(kernels: Iterable[KernelTime], base: Calibration, *, system: str) -> Calibration:
+    """Return a calibration with the times and shares of sums over ranks that are nearest to an engine's own."""
+    own = [each for each in kernels if (each.table, each.system, each.engine) == ("all_reduce", system, base.engine)]
+    sums = [(each.reduced, each.measured_s) for each in own if each.reduced is not None]
 
     def loss(values: Mapping[str, float]) -> float:
-        return sum(
-            abs(math.log((values["call_s"] + each.link_s / values["share"]) / each.measured_s)) for each in own
-        ) / len(own)
+        tried = replace(base, **values)  # type: ignore[arg-type]
+        errors = (abs(math.log((tried.collective_s + sum_seconds(each, tried)) / taken)) for each, taken in sums)
+        return sum(min(_CAP, error) for error in errors) / len(sums)
 
-    found = least_near(loss, {"call_s": 5e-6, "share": 0.6}, bounded=_bounded)
-    return (float(f"{found['call_s']:.{_DIGITS}g}"), float(f"{found['share']:.{_DIGITS}g}"))
+    start = {"collective_s": 5e-6, "direct_share": 0.2, "staged_s": 1e-5, "link_share": 0.6}
+    found = least_near(loss, start, bounded=_bounded)
+    return replace(base, **{name: float(f"{value:.{_DIGITS}g}") for name, value in found.items()})  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.calibration import Reach
 from kvcalc.core.search import least_near
-from kvcalc.cost.estimate import operator_seconds, reached_seconds
+from kvcalc.cost.estimate import operator_seconds, reached_seconds, sum_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -87,7 +87,7 @@ def _parts(terms: PassTerms, base: Calibration) -> _Parts:
         "sample_s": terms.logits,
         "layer_s": terms.layers,
         "collective_s": terms.collectives,
-        "link": terms.link_s / base.link_share,
+        "link": terms.link_s / base.link_share + sum(each.calls * sum_seconds(each, base) for each in terms.sums),
     }
     for (kind, unit), operators in terms.operators.items():
         name, reach = base_kind(base, kind, unit), base.reach_of(kind, unit)
@@ -206,7 +206,17 @@ def _folded(base: Calibration, values: Mapping[str, float]) -> Calibration:
         name = kind if f"{kind}/work" in values or f"{kind}/calls" in values else kind.partition(":")[0]
         reach[kind] = _slowed(own, values.get(f"{name}/calls", 1.0), values.get(f"{name}/work", 1.0))
     floors: dict[str, Any] = {name: _rounded(values[name]) for name in (*_FLOORS, "collective_s", _PROMPTS)}
-    return replace(base, reach=reach, link_share=min(1.0, _rounded(base.link_share / values["link"])), **floors)
+    return replace(_slowed_links(base, values["link"]), reach=reach, **floors)
+
+
+def _slowed_links(base: Calibration, factor: float) -> Calibration:
+    """Return a calibration whose bytes over links take so many times as long, shares at most 1."""
+    return replace(
+        base,
+        link_share=min(1.0, _rounded(base.link_share / factor)),
+        direct_share=base.direct_share and min(1.0, _rounded(base.direct_share / factor)),
+        staged_s=_rounded(base.staged_s * factor),
+    )
 
 
 def _slowed(reach: Reach, calls: float, work: float) -> Reach:

@@ -57,24 +57,22 @@ def served_base(family: Family, kernels: Sequence[KernelTime]) -> Calibration:
     reach = {"attention": _ATTENTION, "latent": _SEVERAL, "state": _SEVERAL}
     for table, kind in (("gemm", "matrix"), ("moe", "experts")):
         for unit in _UNITS:
-            found = kernel_reach(kernels, table=table, system=system, engine=engine, unit=unit)
-            if found is not None:
+            own = kernel_reach(kernels, table=table, system=system, engine=engine, unit=unit)
+            if own is not None:
                 name = kind if unit == "bf16" else f"{kind}:{unit}"
-                reach[name] = replace(found, call_s=min(_MOST_CALL_S, found.call_s))
-    collective_s, link_share = collective_reach(kernels, system=system, engine=engine)
-    return Calibration(
+                reach[name] = replace(own, call_s=min(_MOST_CALL_S, own.call_s))
+    found = Calibration(
         name=family.name,
         engine=engine,
         applies_to=family.applies_to,
         reach=reach,
         memory_interval=_EVEN,
         compute_interval=_EVEN,
-        collective_s=collective_s,
-        link_share=link_share,
         joins_inputs=True,
         prompt_share=0.7,
         measured=Measured(device=""),
     )
+    return collective_reach(kernels, found, system=system)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from kvcalc.cost.estimate import OperatorTerms, PassTerms, reached_seconds
+from kvcalc.cost.estimate import OperatorTerms, PassTerms, SumTerms, reached_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     # a NumPy array of floats: NumPy is loaded by fits alone
     Array: TypeAlias = Any
 
-__all__ = ["TimedPasses", "largest_of", "stacked_operators"]
+__all__ = ["TimedPasses", "largest_of", "least_of", "stacked_operators"]
 
 # Fields of an operator's terms that are numbers come first.
 _NUMBERS = 5
@@ -29,6 +30,13 @@ def largest_of(*arrays: Array) -> Array:
     for array in arrays[1:]:
         most = np.maximum(most, array)
     return most
+
+
+def least_of(one: Array, other: Array) -> Array:
+    """Return the smaller at each place, as ``min`` does of numbers."""
+    import numpy as np
+
+    return np.minimum(one, other)
 
 
 def stacked_operators(operators: Iterable[OperatorTerms], *, is_joined: bool = False) -> OperatorTerms:
@@ -51,7 +59,16 @@ def _stacked(passes: Sequence[PassTerms]) -> PassTerms:
     found: dict[tuple[str, str], list[OperatorTerms]] = {}
     for (kind, unit, is_joined, _), column in sorted(slots.items()):
         found.setdefault((kind, unit), []).append(stacked_operators(column, is_joined=is_joined))
-    return PassTerms(operators={name: tuple(each) for name, each in found.items()}, **_counts(passes))
+    stacked = {name: tuple(each) for name, each in found.items()}
+    return PassTerms(operators=stacked, sums=_stacked_sums(passes), **_counts(passes))
+
+
+def _stacked_sums(passes: Sequence[PassTerms]) -> tuple[SumTerms, ...]:
+    import numpy as np
+
+    nothing = SumTerms(0, 0.0, 0.0)
+    columns = zip_longest(*(terms.sums for terms in passes), fillvalue=nothing)
+    return tuple(SumTerms(*np.array(column, dtype=float).T) for column in columns)
 
 
 def _counts(passes: Sequence[PassTerms]) -> dict[str, Array]:
@@ -82,7 +99,7 @@ class TimedPasses:
         """Return the estimated time of each sample, no pass below its bound."""
         import numpy as np
 
-        reached = reached_seconds(self._terms, calibration, most=largest_of)
+        reached = reached_seconds(self._terms, calibration, most=largest_of, least=least_of)
         return np.bincount(
             self._sample, weights=self._times * np.maximum(self._bound_s, reached), minlength=self._count
         )

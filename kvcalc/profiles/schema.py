@@ -154,6 +154,8 @@ class CalibrationDocument(BaseModel):
     layer_s: float = 0.0
     collective_s: float = 0.0
     link_share: float = 1.0
+    direct_share: float | None = None
+    staged_s: float = 0.0
     sample_s: float = 0.0
     joins_inputs: bool = False
     prompt_share: float = 1.0

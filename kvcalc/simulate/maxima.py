@@ -32,7 +32,7 @@ class Term(NamedTuple):
         per_sequence: for each sequence with one new token.
         per_context: for each token of their contexts.
         capped: for each of the sums over capped contexts and contexts in periods.
-        experts: a function of the step's tokens, and ticks for each of what it returns.
+        of_tokens: a function of the step's tokens, and ticks for each of what it returns.
         chunks: place among the works, and ticks for each of the three numbers it gives of a chunk.
     """
 
@@ -42,7 +42,7 @@ class Term(NamedTuple):
     per_sequence: int
     per_context: int
     capped: tuple[int, ...]
-    experts: tuple[tuple[Callable[[int], float], float], ...]
+    of_tokens: tuple[tuple[Callable[[int], float], float], ...]
     chunks: tuple[tuple[int, tuple[int, ...]], ...]
 
 
@@ -56,7 +56,7 @@ def term_in_ticks(term: AffineTerm) -> Term:
         per_sequence=per_sequence,
         per_context=per_context,
         capped=tuple(capped),
-        experts=tuple((touched, scale * TICKS_PER_S) for touched, scale in term.experts),
+        of_tokens=tuple((touched, scale * TICKS_PER_S) for touched, scale in term.of_tokens),
         chunks=tuple((index, tuple(map(ticks, values))) for index, values in term.chunks),
     )
 
@@ -67,7 +67,7 @@ def firsts_of(
     """Return the ticks of each term in one step, with each mixer's work for its chunks."""
     firsts = []
     count, contexts = sums[0], sums[1]
-    for _, speaking, silent, per_sequence, per_context, capped, experts, chunks in terms:
+    for _, speaking, silent, per_sequence, per_context, capped, of_tokens, chunks in terms:
         fixed, per_token, per_logit = speaking if logits else silent
         first = fixed + tokens * per_token + logits * per_logit + count * per_sequence + contexts * per_context
         if works:
@@ -76,8 +76,8 @@ def firsts_of(
                 first += one * of_first + two * of_second + three * of_third
         if capped:
             first += sum(map(mul, capped, sums[2:]))
-        if experts:
-            first += sum([round(touched(tokens) * scale) for touched, scale in experts])
+        if of_tokens:
+            first += sum([round(touched(tokens) * scale) for touched, scale in of_tokens])
         firsts.append(first)
     return firsts
 
@@ -130,18 +130,18 @@ class Straight:
         count, contexts = sums
         known = self._mixed.get((count, logits))
         if known is None:
-            terms = [term._replace(experts=()) for term in self._terms]
+            terms = [term._replace(of_tokens=()) for term in self._terms]
             bases = firsts_of(terms, 0, logits, (count, 0), ())
             each = [(term.speaking if logits else term.silent)[1] for term in terms]
             known = self._mixed[count, logits] = list(zip(bases, each, self._terms, strict=True))
         first, limiter = -1, ""
-        for base, per_token, (name, _, _, _, per_context, _, experts, chunks) in known:
+        for base, per_token, (name, _, _, _, per_context, _, of_tokens, chunks) in known:
             ticks_now = base + tokens * per_token + contexts * per_context
             for index, (of_first, of_second, of_third) in chunks:
                 one, two, three = works[index]
                 ticks_now += one * of_first + two * of_second + three * of_third
-            if experts:
-                ticks_now += sum([round(touched(tokens) * scale) for touched, scale in experts])
+            if of_tokens:
+                ticks_now += sum([round(touched(tokens) * scale) for touched, scale in of_tokens])
             if ticks_now > first:
                 first, limiter = ticks_now, name
         return first, 0, 1, limiter
@@ -152,16 +152,16 @@ class _FixedRow(NamedTuple):
 
     Args:
         line: ticks at no token, for each token and for each logit.
-        experts: as those of a `Term`.
+        of_tokens: as those of a `Term`.
     """
 
     line: tuple[int, ...]
-    experts: tuple[tuple[Callable[[int], float], float], ...]
+    of_tokens: tuple[tuple[Callable[[int], float], float], ...]
 
     def covers(self, other: _FixedRow) -> bool:
-        """Whether it is never less than another: at each count of tokens and logits, and of experts touched."""
+        """Whether it is never less than another: at each count of tokens and logits, and of what depends on tokens alone."""
         coefficients = zip(self.line, other.line, strict=True)
-        return all(mine >= theirs for mine, theirs in coefficients) and other.experts in ((), self.experts)
+        return all(mine >= theirs for mine, theirs in coefficients) and other.of_tokens in ((), self.of_tokens)
 
 
 class FixedMaxima:
@@ -174,8 +174,8 @@ class FixedMaxima:
     """
 
     def __init__(self, maxima: Sequence[Sequence[Term]]) -> None:
-        self._silent = _summed([[_FixedRow(term.silent, term.experts) for term in terms] for terms in maxima])
-        self._speaking = _summed([[_FixedRow(term.speaking, term.experts) for term in terms] for terms in maxima])
+        self._silent = _summed([[_FixedRow(term.silent, term.of_tokens) for term in terms] for terms in maxima])
+        self._speaking = _summed([[_FixedRow(term.speaking, term.of_tokens) for term in terms] for terms in maxima])
         self._known: dict[tuple[int, int], int] = {}
 
     def ticks(self, tokens: int, logits: int) -> int:
@@ -186,9 +186,9 @@ class FixedMaxima:
         total = 0
         for rows in self._speaking if logits else self._silent:
             largest = -NEVER
-            for (fixed, per_token, per_logit), experts in rows:
+            for (fixed, per_token, per_logit), of_tokens in rows:
                 row = fixed + tokens * per_token + logits * per_logit
-                for touched, scale in experts:
+                for touched, scale in of_tokens:
                     row += round(touched(tokens) * scale)
                 if row > largest:  # noqa: PLR1730  the innermost loop
                     largest = row
@@ -202,8 +202,8 @@ def _summed(maxima: Sequence[Sequence[_FixedRow]]) -> list[list[_FixedRow]]:
     left = [_uncovered(rows) for rows in maxima]
     single = [rows[0] for rows in left if len(rows) == 1]
     line = tuple(sum(row.line[index] for row in single) for index in range(3))
-    experts = tuple(each for row in single for each in row.experts)
-    return [[_FixedRow(line, experts)], *(rows for rows in left if len(rows) > 1)]
+    of_tokens = tuple(each for row in single for each in row.of_tokens)
+    return [[_FixedRow(line, of_tokens)], *(rows for rows in left if len(rows) > 1)]
 
 
 def _uncovered(rows: Sequence[_FixedRow]) -> list[_FixedRow]:

@@ -18,6 +18,7 @@ from kvcalc.core.model import Mixture, counted
 from kvcalc.core.workload import TokenGroup
 from kvcalc.cost.attention import mixer_work
 from kvcalc.cost.collectives import expert_spread
+from kvcalc.cost.estimate import SumTerms, sum_seconds
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.linear import experts_touched
 from kvcalc.cost.sharding import stage_blocks
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from kvcalc.core.calibration import Reach
     from kvcalc.core.cost_types import OpCost
+    from kvcalc.core.hardware import Link
     from kvcalc.core.model import Block, Mixer
     from kvcalc.plan.deployment import Deployment
     from kvcalc.simulate.mixer_work import Work
@@ -49,7 +51,7 @@ class AffineTerm:
         decode: time for each of a step's sums over its decoding sequences.
         with_logits: time at no token, for each token, for each logit, in a step that computes logits.
         without_logits: the same in one that computes none.
-        experts: a function of the step's tokens, and the time for each of what it returns.
+        of_tokens: a function of the step's tokens, and the time for each of what it returns: experts, sums over ranks.
         chunks: place among the works, and the time for each of the three numbers that it gives of a chunk.
     """
 
@@ -57,7 +59,7 @@ class AffineTerm:
     decode: list[float]
     with_logits: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     without_logits: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
-    experts: list[tuple[Callable[[int], float], float]] = field(default_factory=list)
+    of_tokens: list[tuple[Callable[[int], float], float]] = field(default_factory=list)
     chunks: list[tuple[int, list[float]]] = field(default_factory=list)
 
 
@@ -222,8 +224,7 @@ class StepReader:
             if operator.cost.collective_steps:
                 if link is not None:
                     _add_affine(constant, operator, lambda op: op.calls, calibration.collective_s)
-                    rate = link.bytes_per_s * calibration.link_share
-                    _add_affine(constant, operator, lambda op: op.collective_bytes, 1 / rate)
+                    self._add_exchange(constant, operator, link, calibration)
                 continue
             reach = calibration.reach_of(kind_of(operator.cost), operator.cost.unit)
             _add_affine(constant, operator, calibration.calls_of, reach.call_s)
@@ -233,6 +234,20 @@ class StepReader:
             self._add_reached(both, operator, reach, compute=reach.sum_share, memory=reach.sum_share)
             yield (compute, memory, both) if reach.sum_share > MIN_SUM_SHARE else (compute, memory)
         yield (constant,)
+
+    def _add_exchange(self, term: AffineTerm, operator: _Operator, link: Link, calibration: Calibration) -> None:
+        """Add what a collective takes besides its fixed time: a sum over ranks is made in the faster of two ways."""
+        cost = operator.cost
+        if not cost.direct_bytes:
+            rate = link.bytes_per_s * calibration.link_share
+            _add_affine(term, operator, lambda op: op.collective_bytes, 1 / rate)
+            return
+        per_token = cost.calls * _FEW[0] * link.bytes_per_s
+        ring_s, direct_s = cost.collective_bytes / per_token, cost.direct_bytes / per_token
+        sums = lru_cache(maxsize=None)(
+            lambda tokens: sum_seconds(SumTerms(1, ring_s * tokens, direct_s * tokens), calibration) if tokens else 0.0
+        )
+        term.of_tokens.append((sums, cost.calls))
 
     def _add_reached(
         self, term: AffineTerm, operator: _Operator, reach: Reach, *, compute: float = 0.0, memory: float = 0.0
@@ -245,7 +260,7 @@ class StepReader:
             padding = per_flop * reach.padding_rows
             if padding and operator.mixture is not None:
                 touched = _touched(operator.mixture, expert_spread(self._deployment.parallel))
-                term.experts.append((touched, operator.cost.row_flop / touched(_FEW[0]) * padding))
+                term.of_tokens.append((touched, operator.cost.row_flop / touched(_FEW[0]) * padding))
             elif padding:
                 _add_affine(term, operator, lambda op: op.row_flop, padding)
         if memory:
@@ -268,7 +283,7 @@ class StepReader:
         _add_affine(term, operator, _VALUES[quantity], seconds)
         if operator.mixture is not None and quantity != FLOP:
             touched = _touched(operator.mixture, expert_spread(self._deployment.parallel))
-            term.experts.append((touched, operator.cost.weight_bytes / touched(_FEW[0]) * seconds))
+            term.of_tokens.append((touched, operator.cost.weight_bytes / touched(_FEW[0]) * seconds))
 
     def _work_of(self, mixer: Mixer) -> Callable[[TokenGroup], Work]:
         formats, tensor = self._deployment.formats, self._deployment.parallel.tensor

@@ -272,6 +272,19 @@ FAULTS = (
     Fault("collectives cost nothing but bytes", "estimate.py", "terms.collectives * calibration.collective_s +", "0 +"),
     Fault("links run at their peak", "estimate.py", "terms.link_s / calibration.link_share", "terms.link_s"),
     Fault(
+        "sums over ranks are made in two steps",
+        "estimate.py",
+        "least(terms.direct_s / calibration.direct_share, staged)",
+        "staged",
+    ),
+    Fault("a sum in two steps costs bytes alone", "estimate.py", "calibration.staged_s + terms.ring_s", "terms.ring_s"),
+    Fault(
+        "a rank sends its vector to one other",
+        "collectives.py",
+        "direct_bytes=(ranks - 1) * size_bytes",
+        "direct_bytes=size_bytes",
+    ),
+    Fault(
         "an estimate beats the bound",
         "estimate.py",
         "max(bound.latency_s, seconds * factor)",

@@ -424,5 +424,7 @@ def calibrations(draw: st.DrawFn) -> Calibration:
         layer_s=draw(_WAITS),
         collective_s=draw(_WAITS),
         link_share=draw(_SHARES),
+        direct_share=draw(st.none() | _SHARES),
+        staged_s=draw(_WAITS),
         measured=Measured(device="any"),
     )

@@ -10,6 +10,7 @@ from kvcalc.core.calibration import Calibration, Interval, Measured, Reach
 from kvcalc.core.cost_types import OpCost, StepCost
 from kvcalc.core.hardware import Link
 from kvcalc.core.workload import Parallel, TokenGroup, decode_step
+from kvcalc.cost.collectives import all_reduce
 from kvcalc.cost.estimate import estimate_time, pass_terms, reached_seconds
 from kvcalc.cost.forward import forward_cost
 from kvcalc.cost.roofline import step_time
@@ -75,9 +76,10 @@ def test_more_overhead_and_lower_shares_never_take_less(model, group, formats, p
     terms = pass_terms(forward_cost(model, [group], formats, parallel=parallel), hardware)
     before = reached_seconds(terms, calibration)
     worse = {
-        field.name: getattr(calibration, field.name) * (1 / factor if field.name == "link_share" else factor)
+        field.name: value * (1 / factor if field.name.endswith("share") else factor)
         for field in fields(calibration)
-        if field.name in ("step_s", "layer_s", "collective_s", "link_share")
+        if field.name in ("step_s", "layer_s", "collective_s", "link_share", "direct_share", "staged_s")
+        if (value := getattr(calibration, field.name)) is not None
     }
     reach = {
         kind: Reach(
@@ -113,6 +115,18 @@ def test_collectives_take_their_start_and_their_bytes(hardware):
     cost = StepCost(rank_kinds=((2, ((op,),)),), tokens=1, exchange_gpus=2)
     calibration = replace(PEAKS, collective_s=2, link_share=0.5)
     assert reached_seconds(pass_terms(cost, hardware), calibration) == pytest.approx(3 * 2 + 50 / (0.5 * 100))
+
+
+@given(accelerators())
+def test_sums_over_ranks_are_made_in_the_faster_of_two_ways(hardware):
+    hardware = replace(hardware, links={"scale_up": Link(name="wire", bytes_per_s=100)})
+    calibration = replace(PEAKS, collective_s=2, link_share=0.5, direct_share=0.25, staged_s=10)
+    for size, each_s in ((1, 3 / 25), (1000, 10 + 1500 / 50)):
+        sums = all_reduce(size, 4)
+        op = OpCost(name="all_reduce", part="interconnect", collective_bytes=7 * sums.bytes, collective_steps=42,
+                    direct_bytes=7 * sums.direct_bytes, calls=7)  # fmt: skip
+        cost = StepCost(rank_kinds=((4, ((op,),)),), tokens=1, exchange_gpus=4)
+        assert reached_seconds(pass_terms(cost, hardware), calibration) == pytest.approx(7 * (2 + each_s))
 
 
 @given(accelerators())

@@ -48,6 +48,8 @@ CALIBRATION = Calibration(
     layer_s=3e-6,
     collective_s=5e-6,
     link_share=0.7,
+    direct_share=0.3,
+    staged_s=2e-5,
     measured=Measured(device="some"),
 )
 

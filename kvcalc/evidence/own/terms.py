@@ -71,7 +71,11 @@ def slowed(calibration: Calibration, factors: Mapping[str, float]) -> Calibratio
     if factors.get("launches", 1) != 1:
         changed["layer_s"] = _rounded(calibration.layer_s * factors["launches"])
     if factors.get("links", 1) != 1:
-        changed["link_share"] = _share(calibration.link_share / factors["links"])
+        changed |= {
+            "link_share": _share(calibration.link_share / factors["links"]),
+            "direct_share": calibration.direct_share and _share(calibration.direct_share / factors["links"]),
+            "staged_s": _rounded(calibration.staged_s * factors["links"]),
+        }
     reach = {kind: _slowed(own, kind, factors) for kind, own in calibration.reach.items()}
     return replace(calibration, reach=reach, **changed)
 
@@ -109,7 +113,7 @@ def limits(calibration: Calibration, samples: Iterable[Timed], name: str) -> tup
         shares = [sample.shares[name] for sample in samples if name in sample.shares]
         return max(shares, default=_MIN_FACTOR), _MAX_FACTOR
     if name == "links":
-        return calibration.link_share, _MAX_FACTOR
+        return max(calibration.link_share, calibration.direct_share or 0.0), _MAX_FACTOR
     most = _MAX.get(_FLOORS.get(name, ""))
     start = getattr(calibration, _FLOORS[name]) if most else 0.0
     return _MIN_FACTOR, most / start if most and start else _MAX_FACTOR

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.common import ExplainedStep
 from kvcalc.core.traced import digits, named, term_of
-from kvcalc.cost.estimate import OperatorTerms, estimate_time, pass_kind, pass_terms, reached_seconds
+from kvcalc.cost.estimate import OperatorTerms, SumTerms, estimate_time, pass_kind, pass_terms, reached_seconds
 from kvcalc.plan.explain.named import named_calibration
 from kvcalc.plan.steps import required_hardware
 
@@ -31,7 +31,8 @@ def estimate_steps(deployment: Deployment, step: TimedStep, calibration: Calibra
         quantity="reached_s",
         formula="step_s + logits x sample_s + layers x layer_s "
         "+ sum over the operators of calls x call_s + max(c, m, sum_share x (c + m)) "
-        "+ collectives x collective_s + bytes / rate / link_share, "
+        "+ collectives x collective_s + bytes / rate / link_share "
+        "(of sums over ranks, min(direct bytes / rate / direct_share, staged_s + bytes / rate / link_share)), "
         "with c = (FLOP + padding_rows x FLOP of a row) / peak / flop_share "
         "and m = bytes / bandwidth / bandwidth_share, activations at activation_share",
         expression=term_of(reached_seconds(_named_terms(terms), named_calibration(calibration))).expression,
@@ -75,5 +76,13 @@ def _named_terms(terms: PassTerms) -> PassTerms:
         layers=named(terms.layers, "layers"),
         collectives=terms.collectives and named(terms.collectives, "collectives"),
         logits=terms.logits and named(terms.logits, "logits"),
+        sums=tuple(
+            SumTerms(
+                named(each.calls, "calls"),
+                named(each.ring_s, "bytes / rate"),
+                named(each.direct_s, "direct bytes / rate"),
+            )
+            for each in terms.sums
+        ),
         link_s=terms.link_s and named(terms.link_s, "bytes / rate"),
     )

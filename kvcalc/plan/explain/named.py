@@ -39,7 +39,7 @@ _NAMES: Mapping[type, Mapping[str, str]] = {
     ModelProfile: {"hidden_size": "hidden", "vector_parameters": "final_vectors", "matrix_parameters": "other"},
     Encoder: {"hidden_size": "hidden", "tokens": "encoder_tokens", "vector_parameters": "final_vectors"},
 }
-_CALIBRATED = ("step_s", "sample_s", "layer_s", "collective_s", "link_share")
+_CALIBRATED = ("step_s", "sample_s", "layer_s", "collective_s", "link_share", "direct_share", "staged_s")
 
 
 def _sized(value: Any, name: str, known: dict[int, Any]) -> Any:
