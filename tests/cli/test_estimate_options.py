@@ -162,7 +162,7 @@ def test_the_explanation_adds_up() -> None:
     deployment = kvcalc.deployment("qwen3-30b-a3b", gpu="h100-sxm", gpus=2)
     steps = {step.quantity: step for step in kvcalc.explain("decode", deployment, batch=4, calibration="vllm-hopper")}
     for name in ("reached_s", "estimate_s", "estimate_low_s", "estimate_high_s"):
-        value = eval(steps[name].expression, {"__builtins__": {"max": max}})  # noqa: S307  our own output
+        value = eval(steps[name].expression, {"__builtins__": {"max": max, "min": min}})  # noqa: S307  our own output
         assert value == pytest.approx(steps[name].value, rel=1e-9)
     (row,) = kvcalc.decode(deployment, batches=[4], calibration="vllm-hopper").rows
     assert steps["estimate_s"].value == row.estimate_s

@@ -124,7 +124,7 @@ WHERE = """
 ## Where the error of serving engines lies
 
 The 1,362 TPOTs of `silicon.csv` that have an estimate, each compared with a fit without its group: median error 11.7%, p90 38% (test groups:
-16.2% and 51%). A correction factor for each of the following, chosen in hindsight, would leave:
+16.2% and 51%; with sums over ranks as a ring alone 11.3% and 38%, 15.1% and 50%). A correction factor for each of the following, chosen in hindsight, would leave:
 
 | factor for each | factors | median | p90 |
 | --- | ---: | ---: | ---: |
@@ -138,19 +138,19 @@ The 1,362 TPOTs of `silicon.csv` that have an estimate, each compared with a fit
 
 So little of the error belongs to an engine, an accelerator or a model. Two runs of one setting with different versions of the engine differ by
 15% in the median (p90 36%, 68 pairs); with the same version by 1.6% (p90 22%, 111 pairs: multi-token prediction is not printed). The largest
-single causes are Qwen3-235B in fp8 on vLLM 0.12 (51 points, -49%), DeepSeek-R1 in TensorRT-LLM 1.1.0rc2 on B200 (14 points, -33%) and across
-H100 nodes (8 points, -38%), and six runs of it with 4,000-token prompts that took four times as long as others. The step of Qwen3-235B takes
-51 to 59 ms on two ranks and 34 to 38 ms on four, with 4 users as with 48, and whether attention or experts are split: what 17 ms and the
-weights of all 128 experts in each step would take, though 4 users choose at most 32. SGLang takes 15 to 18 ms.
+single causes are Qwen3-235B in fp8 on vLLM 0.12 (51 points, -50%), DeepSeek-R1 in TensorRT-LLM 1.1.0rc2 on B200 (14 points, -32%) and across
+H100 nodes (8 points, -36%), and six runs of it with 4,000-token prompts that took four times as long as others. The step of Qwen3-235B takes
+51 to 59 ms on two ranks and 34 to 46 ms on four, with 4 users as with 48, and whether attention is split or copied: what 17 ms and the
+weights of all 128 experts in each step would take, though 4 users choose at most 32. SGLang takes 15 to 18 ms on two. Why is not known.
 
 **Versions.** A correction of each version by the same version of other groups, by the nearest one or by those as old, whole or by half,
 makes groups that were left out worse (mean of abs(log(estimate / measured)), at most 1: 0.146 without, 0.148 to 0.159 with; test groups
 0.234 and 0.240 to 0.348). Printed versions of one setting meet in five groups, with ten pairs or more in two of them, and these go apart:
 vLLM 0.17 to 0.19 is 15% faster, SGLang 0.5.9 to 0.5.10 21% slower.
 
-**Ranks.** With a ring's bytes alone the estimate gains too much from twice the ranks, the more the larger the batch. Kernels alone say why: with 8 ranks, vectors of 0.5 to 4 MB take 1.7 to 3.7
-times as long as a fixed time and a ring's bytes. Pairs of one group,
-version and number of users, median over groups of ln(estimated ratio) - ln(measured ratio) of TPOT, each against a fit without its group:
+**Ranks.** With a ring's bytes alone the estimate gains too much from twice the ranks, the more the larger the batch. Kernels alone say why:
+with 8 ranks, vectors of 0.5 to 4 MB take 1.7 to 3.7 times as long as a fixed time and a ring's bytes. Pairs of one group, version and number
+of users, median over groups of ln(estimated ratio) - ln(measured ratio) of TPOT, each against a fit without its group:
 
 | change | groups | pairs | a ring alone | two ways |
 | --- | ---: | ---: | ---: | ---: |
