@@ -150,7 +150,7 @@ def reached_seconds(
     calibration: Calibration,
     *,
     most: Callable[[float, float, float], float] = larger,
-    least: Callable[[float, float], float] = smaller,
+    lesser: Callable[[float, float], float] = smaller,
 ) -> float:
     """Return the time of a pass at the rates that were reached.
 
@@ -168,7 +168,7 @@ def reached_seconds(
         terms: the pass's terms; arrays in place of numbers are passes side by side.
         calibration: the rates.
         most: the largest of times, as `larger`; of arrays, at each place.
-        least: the smaller of two times, likewise.
+        lesser: the smaller of two times, likewise.
 
     >>> from kvcalc.core.calibration import Calibration, Interval, Measured, Reach
     >>> half = Calibration(name="half", engine="any", applies_to=("any",), layer_s=0.5, collective_s=2, link_share=0.1,
@@ -183,7 +183,7 @@ def reached_seconds(
     total = calibration.step_s + terms.logits * calibration.sample_s + terms.layers * calibration.layer_s
     total += terms.collectives * calibration.collective_s + terms.link_s / calibration.link_share
     for each in terms.sums:
-        total += each.calls * sum_seconds(each, calibration, least=least)
+        total += each.calls * sum_seconds(each, calibration, lesser=lesser)
     for (kind, unit), operators in terms.operators.items():
         reach = calibration.reach_of(kind, unit)
         for op in operators:
@@ -215,7 +215,7 @@ def operator_seconds(
 
 
 def sum_seconds(
-    terms: SumTerms, calibration: Calibration, *, least: Callable[[float, float], float] = smaller
+    terms: SumTerms, calibration: Calibration, *, lesser: Callable[[float, float], float] = smaller
 ) -> float:
     """Return the time of a sum over ranks besides ``collective_s``: of the two ways to make it, the faster.
 
@@ -236,7 +236,7 @@ def sum_seconds(
     staged = calibration.staged_s + terms.ring_s / calibration.link_share
     if calibration.direct_share is None:
         return staged
-    return least(terms.direct_s / calibration.direct_share, staged)
+    return lesser(terms.direct_s / calibration.direct_share, staged)
 
 
 def estimate_time(cost: StepCost, hardware: HardwareProfile, calibration: Calibration) -> StepEstimate:

@@ -99,7 +99,7 @@ class TimedPasses:
         """Return the estimated time of each sample, no pass below its bound."""
         import numpy as np
 
-        reached = reached_seconds(self._terms, calibration, most=largest_of, least=least_of)
+        reached = reached_seconds(self._terms, calibration, most=largest_of, lesser=least_of)
         return np.bincount(
             self._sample, weights=self._times * np.maximum(self._bound_s, reached), minlength=self._count
         )

@@ -159,7 +159,7 @@ class _FixedRow(NamedTuple):
     of_tokens: tuple[tuple[Callable[[int], float], float], ...]
 
     def covers(self, other: _FixedRow) -> bool:
-        """Whether it is never less than another: at each count of tokens and logits, and of what depends on tokens alone."""
+        """Whether it is never less than another at all counts of tokens and logits, what depends on tokens alone."""
         coefficients = zip(self.line, other.line, strict=True)
         return all(mine >= theirs for mine, theirs in coefficients) and other.of_tokens in ((), self.of_tokens)
 

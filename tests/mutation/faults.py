@@ -274,7 +274,7 @@ FAULTS = (
     Fault(
         "sums over ranks are made in two steps",
         "estimate.py",
-        "least(terms.direct_s / calibration.direct_share, staged)",
+        "lesser(terms.direct_s / calibration.direct_share, staged)",
         "staged",
     ),
     Fault("a sum in two steps costs bytes alone", "estimate.py", "calibration.staged_s + terms.ring_s", "terms.ring_s"),

@@ -198,7 +198,7 @@ LIMITS = """
 
 - A calibration holds for the engine versions of its records. Versions differ by 10 to 30 % on the same setting: SGLang 0.5.9 runs DeepSeek-R1
   in fp8 on eight B200 at 6.7 ms a token in one set of measurements and at 8.8 in another. On a new card builds differ most: the first
-  published runs on DGX Spark (llama.cpp discussion 16578) are slower in both phases than those that its calibration is fitted to.
+  published runs on DGX Spark (llama.cpp discussion 16578) are slower in both phases than the runs its calibration is fitted to.
 - Served runs do not say whether multi-token prediction was on. Some runs of DeepSeek-R1 in TensorRT-LLM on H200 are 1.3 to 2 times faster
   than others of the same setting.
 - Most disaggregated runs do not say how many engines decode: one is assumed, and the run is not scored.
