@@ -20,7 +20,7 @@ _TOUCHED = st.lists(st.tuples(st.sampled_from(_EXPERTS), st.sampled_from([0.4, 7
 
 
 def term(speaking: tuple[int, int, int], silent: tuple[int, int, int], experts: tuple = ()) -> Term:  # type: ignore[type-arg]
-    return Term("memory", speaking, silent, per_sequence=0, per_context=0, capped=(), experts=experts, chunks=())
+    return Term("memory", speaking, silent, per_sequence=0, per_context=0, capped=(), of_tokens=experts, chunks=())
 
 
 _COVERED_BUT_FOR_EXPERTS = [term((9, 9, 9), (9, 9, 9)), term((1, 1, 1), (1, 1, 1), ((_EXPERTS[0], 7.0),))]
