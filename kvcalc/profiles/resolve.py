@@ -30,8 +30,6 @@ _SEVERAL = re.compile(r"(?P<count>\d{1,4}) ?[x*] ?(?P<card>.+)|(?P<before>.+?) ?
 _TYPED_MEMORY = re.compile(r" (\d+)gb$")
 # What tells variants of a card apart: memory, form, and how many cores of its GPU are enabled.
 _VARIANT = re.compile(r"(?: (?:\d+gb|sxm|pcie|nvl|\d+|workstation|server|max q))+")
-# Several of a card, as people write them.
-_COUNTED = re.compile(r"(?P<many>[1-9]\d*) ?[x*] ?(?P<card>.+)", re.IGNORECASE)
 _SHOWN = {"model": "model", "hardware": "GPU", "calibration": "calibration"}
 _LIST = {"model": "kvcalc models", "hardware": "kvcalc gpus", "calibration": "docs/estimates.md"}
 _MAX_NAMED, _ALIKE, _ALIKE_FIRST = 8, 0.6, 0.75
@@ -139,10 +137,11 @@ def _unknown(name: str, kind: Kind) -> UnknownNameError:
     if file is not None:
         hint = f"for the file in the current folder write ./{file}"
         return UnknownNameError(f"unknown {_SHOWN[kind]} {name!r}", hint=hint)
-    counted = _COUNTED.fullmatch(name.strip()) if kind == "hardware" else None
-    if counted is not None and resolve(counted["card"], kind) is not None:
-        many, card = counted["many"], counted["card"]
-        hint = f"name the card alone, --gpu {card}; how many of it is --gpus {many}, and --gpus-at-most {many} in plan"
+    several = _SEVERAL.fullmatch(name.strip().lower()) if kind == "hardware" else None
+    card = resolve(several["card"] or several["before"], kind) if several is not None else None
+    if several is not None and card is not None:
+        count = several["count"] or several["after"]
+        hint = f"--gpu {card.alias} --gpus {count}, and in plan --gpus-at-most {count}"
         return UnknownNameError(f"unknown {_SHOWN[kind]} {name!r}", hint=hint)
     listed = f"{_LIST[kind]} lists them; a profile file works too"
     others = _other_generations(key_of(name, kind)) if kind == "hardware" else []
@@ -155,10 +154,6 @@ def _unknown(name: str, kind: Kind) -> UnknownNameError:
         return UnknownNameError(f"{name!r} names a family", hint=f"name one of {', '.join(family)} ({listed})")
     close = family or _alike(read[-1], kind)
     hint = f"did you mean {' or '.join(close)}? ({listed})" if close else listed
-    several = _SEVERAL.fullmatch(name.lower()) if kind == "hardware" else None
-    if several is not None:
-        card = resolve(several["card"] or several["before"], kind)
-        hint = hint if card is None else f"--gpu {card.alias} --gpus {several['count'] or several['after']}"
     return UnknownNameError(f"unknown {_SHOWN[kind]} {name!r}", hint=hint)
 
 

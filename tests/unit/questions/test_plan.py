@@ -137,7 +137,7 @@ def test_limits_below_the_bound_are_no_plan(capsys):
         ({"why": "b200"}, "b200"),
         ({"day": "missing.csv"}, "missing.csv"),
         ({"gpu": "h1000"}, "h1000"),
-        ({"gpu": "8xh200"}, "--gpu h200; how many of it is --gpus 8, and --gpus-at-most 8 in plan"),
+        ({"gpu": "8xh200"}, "--gpu h200 --gpus 8, and in plan --gpus-at-most 8"),
         ({"gpus": "8"}, "plan chooses how many: --gpus-at-most 8"),
         ({"draft": "ngram"}, "acceptance"),
         ({"growth": "0"}, "growth"),
