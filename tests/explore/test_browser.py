@@ -626,7 +626,7 @@ def test_a_number_is_read_as_the_command_line_reads_it(page):
     page.open("context=8k&batch=4")
     assert "8,000 tokens" in page.page.inner_text(".verdict")
     page.open("view=speed&context=8k&batch=1k")
-    assert "First token after 8,000" in page.page.inner_text(".figures")
+    assert "TTFT, 8,000-token prompt" in page.page.inner_text(".figures")
     assert any("--batch 1,4,16,64,256,1000,1024" in line for line in page.commands())
 
 
