@@ -182,5 +182,5 @@ def _mlp_words(mlp: Any) -> str:
     if mlp is None:
         return "no MLP"
     if isinstance(mlp, Mixture):
-        return f"{mlp.experts_per_token} of {mlp.experts} experts of {mlp.width:,}"
-    return f"{mlp.kind} MLP of {mlp.width:,}"
+        return f"{mlp.experts_per_token} of {mlp.experts} experts, width {mlp.width:,}"
+    return f"{mlp.kind} MLP, width {mlp.width:,}"
