@@ -45,10 +45,11 @@ def answer_text(outcome: Planned, demand: Demand) -> str:
     replicas = f"{counted(first.replicas, 'replica')}{apart} of {first.engine} at {layout_text(first)}"
     spare = f", {demand.spare} of them to spare" if demand.spare else ""
     at_least = "" if first.binds else "at least "
+    breaks = "" if first.holds_at_high_end is not False else " At the interval's high end a limit breaks."
     return (
         f"Rent {first.gpus} x {first.gpu}: {replicas}{spare}{price}. It carries "
         f"{at_least}{number_text(first.capacity_requests_per_s)} requests/s within the limits, "
-        f"{at_least}{first.margin:.0%} of it free."
+        f"{at_least}{first.margin:.0%} of it free.{breaks}"
     )
 
 
