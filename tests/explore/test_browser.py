@@ -20,6 +20,7 @@ from time import monotonic
 
 import pytest
 from contracts.test_commands_documented import CONFIG
+from explore.holding import HOLD_STREAM
 
 from kvcalc.cli.main import main
 from kvcalc.explore.here import answered
@@ -253,35 +254,16 @@ def test_serve_runs_a_simulation_and_plays_it(page, printed):
 LONG_RUN = f"view=serve&requests=5000&rate=30&prompt=uniform:64-512&output-tokens=uniform:50-400&{RUN}"
 SO_FAR = "/^[\\d,]+ of 5,000 requests are answered so far/.test(document.querySelector('.verdict').textContent)"
 
-# The page reads a stream line by line and, once a line told what the run has come to, no further until readOn().
-HELD = """
-const read = ReadableStreamDefaultReader.prototype.read;
-const held = new Promise((readOn) => { globalThis.readOn = readOn; });
-ReadableStreamDefaultReader.prototype.read = async function () {
-  if (this.told) await held;
-  if (!this.kept) {
-    const { done, value } = await read.call(this);
-    if (done) return { done };
-    this.kept = value;
-  }
-  const end = this.kept.indexOf("\\n") + 1 || this.kept.length;
-  const value = this.kept.slice(0, end);
-  this.kept = this.kept.slice(end);
-  this.told ||= value.endsWith("\\n");
-  return { done: false, value };
-};
-"""
-
 
 def test_serve_plays_while_it_is_computed(page, printed):
-    page.page.add_init_script(HELD)
+    page.page.add_init_script(HOLD_STREAM)
     page.page.goto(f"{page.address}?{LONG_RUN}")
     page.until(SO_FAR)
     assert page.page.inner_text("#play") == "Pause"
     assert page.page.inner_text("#run") == "Stop"
     assert "waiting" not in page.page.inner_text(".bars")
     longest = int(page.page.get_attribute("#time", "max"))
-    page.page.evaluate("readOn()")
+    page.page.evaluate("release()")
     page.ready()
     assert page.page.inner_text("#run") == "Run the simulation"
     assert "5,000 requests answered" in page.page.inner_text(".verdict")
@@ -290,11 +272,11 @@ def test_serve_plays_while_it_is_computed(page, printed):
 
 
 def test_a_run_is_stopped_while_it_is_computed(page):
-    page.page.add_init_script(HELD)
+    page.page.add_init_script(HOLD_STREAM)
     page.page.goto(f"{page.address}?{LONG_RUN}&seed=1")
     page.until(SO_FAR)
     page.page.click("#run")
-    page.page.evaluate("readOn()")
+    page.page.evaluate("release()")
     page.page.wait_for_selector("text=Stopped: run the simulation again")
     assert page.page.inner_text("#play") == "Play"
     page.page.wait_for_timeout(500)

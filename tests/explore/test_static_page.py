@@ -16,7 +16,7 @@ from math import isclose
 from pathlib import Path
 
 import pytest
-from explore.holding import HOLD
+from explore.holding import HOLD_WORKER
 
 from kvcalc import api
 from kvcalc.explore.export import export
@@ -224,7 +224,7 @@ def test_an_answer_of_a_former_visit_is_shown_without_computing_it_again(page, a
 
 
 def test_serve_plays_while_it_computes_and_stops(page, address):
-    page.add_init_script(HOLD)
+    page.add_init_script(HOLD_WORKER)
     page.goto(f"{address}?view=serve&model=llama3.1-8b&gpu=h100-sxm&requests=2000&rate=30&output-tokens=uniform:50-400")
     page.get_by_text("of 2,000 requests are answered so far").wait_for()
     assert page.locator("#play").inner_text() == "Pause"
