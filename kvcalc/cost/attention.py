@@ -83,7 +83,7 @@ def chunk_pairs(query: int, past: int, chunk: int) -> int:
 
 
 def compressed_pairs(query: int, past: int, ratio: int, max_selected: int | None = None) -> int:
-    """Return query-entry pairs with one entry for each ``ratio`` tokens: the sum of min(⌊(past + i) / ratio⌋, most).
+    """Return query-entry pairs, an entry for each ``ratio`` tokens: the sum of min(⌊(past + i) / ratio⌋, max_selected).
 
     Source: DeepSeek-V4 model config (``compress_ratios``, ``index_topk``).
 
