@@ -89,6 +89,7 @@ def torch_ready(name, request):
         pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[torch]'")
     if not os.environ.get("KVCALC_FULL_BENCH"):
         request.getfixturevalue("small_working_sets")
+        request.getfixturevalue("ceilings_out_of_reach")
 
 
 def _run(arguments):
