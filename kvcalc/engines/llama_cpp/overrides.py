@@ -112,12 +112,17 @@ class Overrides:
         self.known: dict[str, Override | None] = {}
         self.by_layer: dict[str, list[tuple[int, _Move]]] = {}
         self.of_all: list[tuple[int, _Move]] = []
+        # those that name no layers: only they can move a tensor of none
+        self.of_any: list[Override] = []
         self.is_plain = True
         for order, override in enumerate(overrides):
             rule = _rule(override.pattern)
             if rule is None:
                 self.is_plain = False
-            elif rule.layers is None:
+                continue
+            if not rule.is_first:
+                self.of_any.append(override)
+            if rule.layers is None:
                 self.of_all.append((order, (rule, override.device)))
             else:
                 move = rule._replace(layers=None), override.device
@@ -135,7 +140,8 @@ class Overrides:
             _, layer, rest = name.split(".", 2)
             return self._moved(layer, (rest,), home)[0]
         if name not in self.known:
-            self.known[name] = next((each for each in self.overrides if re.search(each.pattern, name)), None)
+            tried = self.of_any if self.is_plain and _LAYER not in name else self.overrides
+            self.known[name] = next((each for each in tried if re.search(each.pattern, name)), None)
         device = self.known[name]
         return home if device is None else device.device
 

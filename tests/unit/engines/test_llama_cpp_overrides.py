@@ -40,6 +40,8 @@ def test_the_first_pattern_that_is_found_counts(pair: tuple[str, str]) -> None:
 
     for layer in (0, 1, 12):
         assert moved.of_layer(layer, SUFFIXES, 0) == tuple(place(f"blk.{layer}.{name}") for name in SUFFIXES)
+    for name in (*NAMES, "mtp.blk.1.attn_q.weight"):
+        assert moved.place(name, 0) == place(name)
 
 
 def test_a_pattern_that_is_no_expression_is_refused() -> None:
