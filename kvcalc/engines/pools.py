@@ -104,7 +104,7 @@ def _llama_cpp(
     if parallel.gpus > 1:
         raise UnsupportedError(
             "llama.cpp on several GPUs is not modelled: its split depends on what each of them has free",
-            hint="ask for one GPU, or use --engine vllm",
+            hint="fit and size take each card by name: --device rtx-3090 --device rtx-3090; or use --engine vllm",
             parameter="gpus",
         )
     asked = llama_cpp.asked_options(formats, options, draft)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["AS_THE_ENGINE", "AskedFormats", "format_names", "run_formats", "stored_as"]
 
 _PLAIN = ("bf16", "fp16", "fp32")
+# The recipes of llama.cpp that are mostly meant by a number of bits.
+_USUAL_RECIPES = {"2": "q2_k", "3": "q3_k_m", "4": "q4_k_m", "5": "q5_k_m", "6": "q6_k", "8": "q8_0"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,8 +217,19 @@ def _whole_format(name: str) -> Format:
     except UnknownNameError as unknown:
         from kvcalc.engines.llama_cpp.recipes import RECIPES
 
-        hint = did_you_mean(name.strip().lower(), {*RECIPES, *WORDS, *FORMATS})
+        hint = _bits_hint(name) or did_you_mean(name.strip().lower(), {*RECIPES, *WORDS, *FORMATS})
         raise UnknownNameError(unknown.what, hint=hint or unknown.hint) from None
+
+
+def _bits_hint(name: str) -> str:
+    """Return a hint with the usual names of 4-bit weights for "4bit" or "q4", and so on; else nothing.
+
+    >>> _bits_hint("q4"), _bits_hint("6-bit"), _bits_hint("q4_9")
+    ('4-bit weights: q4_k_m (llama.cpp), mlx-4bit (MLX)', '6-bit weights: q6_k (llama.cpp), mlx-6bit (MLX)', '')
+    """
+    bits = name.strip().lower().removeprefix("q").removesuffix("s").removesuffix("bit").rstrip("- ")
+    usual = _USUAL_RECIPES.get(bits)
+    return "" if usual is None else f"{bits}-bit weights: {usual} (llama.cpp), mlx-{bits}bit (MLX)"
 
 
 def format_names(formats: Formats) -> RunFormats:

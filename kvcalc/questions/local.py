@@ -205,6 +205,7 @@ class Local(Question):
         from kvcalc.plan.contexts import check_context
         from kvcalc.plan.local.fronts import started_on
         from kvcalc.plan.local.setup import LocalSetup
+        from kvcalc.plan.local.words import published_note
         from kvcalc.questions.machines import machine_of
 
         devices, host, notes = machine_of(
@@ -223,6 +224,8 @@ class Local(Question):
         asked = _context_of(deployment, context=started.context, batch=batch, together=started.together)
         projector = self._projector(deployment)
         beyond = check_context(model, asked.context // asked.parallel)
+        is_published = recipe is None and deployment.asked.weights is None and not model.file_tensors
+        published = [published_note(model, note)] if is_published else []
         return LocalSetup(
             model=model,
             weights=model_weights(
@@ -236,7 +239,7 @@ class Local(Question):
             draft=self._draft(asked),
             projector_bytes=projector[0],
             projector=projector[1],
-            notes=(*notes, *beyond, *started.notes, *deployment.notes, *model.notes),
+            notes=(*notes, *beyond, *started.notes, *published, *deployment.notes, *model.notes),
         )
 
     def placement(self, setup: LocalSetup) -> PlacementOptions:

@@ -24,6 +24,7 @@ _AMOUNT = re.compile(r"\d[\d._]*\s*[kKMGT]?i?[bB]?")
 _MODULES = re.compile(r"(?:lp)?ddr[345]x?-(?P<speed>\d{3,5})x(?P<channels>\d{1,2})")
 _KIND = re.compile(r"(?:lp)?ddr")
 _PCIE = re.compile(r"(?:gen)?(?P<generation>[1-7])\s*x\s*(?P<lanes>1|2|4|8|16)")
+_SEVERAL = re.compile(r"(?P<count>[1-9]|1[0-6])\s*[x*]\s*(?P<card>\w.*)")
 _BUFFER = re.compile(r"(?P<kind>[A-Za-z]+)(?P<number>\d+)(?:\[.*\])?")
 _MODULE_BYTES, _MEGA = 8, 1_000_000
 # Bytes a second of one lane in one direction by generation: transfers times coding. Source: PCI-SIG's base
@@ -117,9 +118,20 @@ def _named_devices(devices: Sequence[Any], memory_bytes: int | None) -> list[Loc
     if len(devices) > 1 and any(_is_cpu(each) for each in devices):
         raise InputError("--device cpu stands for no device", hint="give it alone", parameter="device")
     with about("device"):
-        spots = [_device(each, memory_bytes) for each in devices if not _is_cpu(each)]
+        cards = [card for each in devices for card in _each_card(each)]
+        spots = [_device(each, memory_bytes) for each in cards if not _is_cpu(each)]
     _check_one_machine(spots)
     return spots
+
+
+def _each_card(device: Any) -> list[Any]:
+    """Return a device as often as its name says: ``2xrtx-3090`` is two.
+
+    >>> _each_card("2xrtx-3090"), _each_card("24GiB"), _each_card("rx-7900-xtx")
+    (['rtx-3090', 'rtx-3090'], ['24GiB'], ['rx-7900-xtx'])
+    """
+    several = _SEVERAL.fullmatch(device.strip().lower()) if isinstance(device, str) else None
+    return [device] if several is None else [several["card"]] * int(several["count"])
 
 
 def _of_memory(spot: LocalDevice, host_bytes: int | None, memory_bytes: int | None) -> LocalDevice:

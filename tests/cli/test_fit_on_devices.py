@@ -89,7 +89,7 @@ def test_the_first_line_is_the_answer(capsys):
     assert short.startswith("DOES NOT FIT: 12GiB needs 17.")
     host = run(capsys, f"fit {MIXTURE} --device cpu --host-memory 8GiB")[1].splitlines()[0]
     assert "host needs" in host
-    assert "all layers on the host" in host
+    assert "all 48 layers in RAM" in host
 
 
 def test_the_command_has_the_options_that_were_given(capsys):
@@ -110,6 +110,18 @@ def test_one_device_alone_holds_all(capsys):
     devices = answer(capsys, f"fit {LLAMA} --device 8GiB --device 8GiB -sm none -mg 1")["devices"]
     assert devices[0]["reserved_bytes"] == 0
     assert devices[1]["layers"] == 33
+
+
+def test_several_cards_may_be_named_at_once(capsys):
+    report = answer(capsys, f"fit {LLAMA} --device 2xrtx-3090 --device rtx-4090")
+    assert [each["name"] for each in report["devices"]] == ["rtx-3090", "rtx-3090", "rtx-4090"]
+
+
+def test_a_model_as_published_is_said_to_have_smaller_files(capsys):
+    notes = answer(capsys, "fit --model llama3.1-8b --device rtx-4090")["notes"]
+    assert any(note.startswith("weights in bf16, as published: --weights q4_k_m") for note in notes)
+    notes = answer(capsys, f"fit {LLAMA} --weights q8_0 --device rtx-4090")["notes"]
+    assert not any("as published" in note for note in notes)
 
 
 def test_what_other_programs_take_counts(capsys):

@@ -22,7 +22,10 @@ class PlaceBytes:
         memory_bytes: memory that programs can fill; none where it is not known.
         used_bytes: of that, taken by other programs.
         overhead_bytes: what the device's runtime takes beside the engine's buffers, at the least.
-        layers: layers whose weights it holds, the output layer counted as one.
+        layers: layers whose weights it holds as llama.cpp counts them: the output and layers that predict further
+            tokens (MTP) are among them.
+        output_layers: of these, the output: 1 or 0.
+        mtp_layers: of these, those that predict further tokens.
         expert_layers: layers of devices whose experts stand here instead: of the host.
         weight_bytes: weights.
         repacked_bytes: of the host: weights in a buffer of the CPU's own, which llama.cpp's tables of memory leave out.
@@ -39,6 +42,8 @@ class PlaceBytes:
     used_bytes: int = 0
     overhead_bytes: int = 0
     layers: int
+    output_layers: int = 0
+    mtp_layers: int = 0
     expert_layers: int = 0
     weight_bytes: int = field(metadata=figure("weights", "lower"))
     repacked_bytes: int = 0
@@ -65,6 +70,7 @@ class PlacementChoice:
         main_gpu: the device of split mode ``none``.
         kv_offload: whether the cache stands beside its layers' weights.
         copies: copies of inputs that devices keep to overlap: 4 with pipeline parallelism.
+        words: where the model's own layers and their experts are, in words.
     """
 
     gpu_layers: int
@@ -77,6 +83,7 @@ class PlacementChoice:
     main_gpu: int = 0
     kv_offload: bool = True
     copies: int = 1
+    words: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -166,8 +166,7 @@ class OnMachine:
         filled = _placed(self, self._choice(0, nearly))
         if filled == chosen:
             return ""
-        names = [device.name for device in self.setup.devices]
-        before, after = (placement_words(self.setup.model, each, names) for each in (chosen, filled))
+        before, after = (placement_words(self.setup, each) for each in (chosen, filled))
         other = f": filled to the last byte it would be {after}" if before != after else ""
         return f"the choice leaves {bytes_text(self.spare_bytes)} of each device free for what is not counted{other}"
 
@@ -282,10 +281,8 @@ class OnMachine:
     def headline(self, placement: Placement, speed: LocalSpeed | None) -> str:
         """Return the answer in one line."""
         return headline(
-            self.setup.model,
+            self.setup,
             placement,
-            weights=self.setup.format,
-            device_names=[device.name for device in self.setup.devices],
             context=self.context,
             parallel=self.sequences or self.setup.context.parallel,
             speed=speed,

@@ -16,6 +16,7 @@ from kvcalc.engines.llama_cpp.overrides import HOST
 from kvcalc.engines.llama_cpp.placement import PlacementOptions, place
 from kvcalc.engines.llama_cpp.weights import all_layers, place_weights
 from kvcalc.plan.local.command import override_texts, server_command
+from kvcalc.plan.local.words import layers_note, placement_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -216,6 +217,8 @@ def _device(setup: LocalSetup, memory: LocalMemory, index: int) -> PlaceBytes:
         used_bytes=device.used_bytes,
         overhead_bytes=device.overhead_bytes,
         layers=homes.count(index),
+        output_layers=int(memory.placement.output == index),
+        mtp_layers=_mtp_layers(setup, memory.placement, index),
         weight_bytes=memory.weights[index],
         context_bytes=memory.context[index],
         compute_bytes=None if memory.compute is None else memory.compute[index],
@@ -245,6 +248,8 @@ def _host(setup: LocalSetup, memory: LocalMemory) -> PlaceBytes:
         memory_bytes=host.memory_bytes,
         used_bytes=host.used_bytes,
         layers=(*placement.layers, placement.output).count(HOST),
+        output_layers=int(placement.output is HOST),
+        mtp_layers=_mtp_layers(setup, placement, HOST),
         expert_layers=len(moved),
         weight_bytes=memory.weights[HOST],
         repacked_bytes=memory.repacked_bytes,
@@ -254,6 +259,11 @@ def _host(setup: LocalSetup, memory: LocalMemory) -> PlaceBytes:
         fits=fits,
         bandwidth_bytes_per_s=host.bandwidth_bytes_per_s,
     )
+
+
+def _mtp_layers(setup: LocalSetup, placement: Placement, home: int | None) -> int:
+    """Count the layers for multi-token prediction at a place; they follow the model's own."""
+    return placement.layers[setup.model.layers :].count(home)
 
 
 def _reason(setup: LocalSetup, memory: LocalMemory, devices: Sequence[PlaceBytes], host: PlaceBytes) -> str:
@@ -281,6 +291,7 @@ def _choice(setup: LocalSetup, options: PlacementOptions, placement: Placement) 
         main_gpu=options.main_gpu,
         kv_offload=options.kv_offload,
         copies=placement.copies,
+        words=placement_words(setup, placement),
     )
 
 
@@ -297,6 +308,7 @@ def _notes(setup: LocalSetup, memory: LocalMemory, host: PlaceBytes) -> list[str
         notes.append(f"{memory.unknown}; they are not counted, and usually take some hundred MiB on each device")
     elif not memory.is_exact:
         notes.append("compute buffers are estimated: the graph of this architecture is not described")
+    notes += layers_note(setup, memory.placement)
     if memory.placement.pipeline_parallel and len(memory.placement.holding) > 1:
         notes.append(f"pipeline parallelism: devices keep {memory.placement.copies} copies of their inputs")
     if host.repacked_bytes:

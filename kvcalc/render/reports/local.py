@@ -88,22 +88,10 @@ def _fit_words(other: EngineFit) -> str:
 
 
 def _said(report: LocalReport) -> str:
-    """Return in words where layers and experts go, at which context, or what does not fit."""
-    placed, host = report.placement, report.host
-    crowded = [
-        f"{counted(device.layers, 'layer')} on {device.name}"
-        for device in report.devices
-        if device.layers and len(report.devices) > 1
-    ]
-    each = f" ({', '.join(crowded)})" if crowded else ""
-    where = f" on {report.devices[0].name}" if len(report.devices) == 1 else " on devices"
-    layers = f"{placed.gpu_layers} of {placed.all_layers} layers{where}{each}"
-    if not placed.gpu_layers:
-        layers = "all layers on the host"
-    experts = f", experts of {counted(host.expert_layers, 'layer')} in host memory" if host.expert_layers else ""
-    tokens = counted(report.context, "token")
-    asked = f"{number_text(report.parallel)} x {tokens}" if report.parallel > 1 else f"{tokens} of context"
-    return f"{report.reason}; " * bool(report.reason) + f"{report.weights}: {layers}{experts}; {asked}"
+    """Return the reason that nothing fits, and the placement of layers and experts in words."""
+    times = f"{number_text(report.parallel)} x " * (report.parallel > 1)
+    asked = f"{times}{number_text(report.context)}-token context"
+    return f"{report.reason}; " * bool(report.reason) + f"{report.weights}: {report.placement.words}; {asked}"
 
 
 def places_grid(report: LocalReport | LocalSizeReport) -> Grid:
@@ -117,7 +105,7 @@ def _cells(device: PlaceBytes) -> list[str]:
     free = None if device.memory_bytes is None else device.memory_bytes - device.used_bytes - device.overhead_bytes
     return [
         device.name,
-        number_text(device.layers),
+        number_text(device.layers - device.output_layers - device.mtp_layers),  # the model's own, as in the first line
         bytes_text(weights),
         bytes_text(device.context_bytes),
         "-" if device.compute_bytes is None else bytes_text(device.compute_bytes),

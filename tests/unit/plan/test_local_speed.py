@@ -9,11 +9,13 @@ import pytest
 import kvcalc
 from kvcalc.core.hardware import Link
 from kvcalc.core.workload import decode_step, prefill_pass
+from kvcalc.engines.llama_cpp.options import LlamaCppOptions
 from kvcalc.engines.llama_cpp.placement import PlacementOptions, place
 from kvcalc.engines.llama_cpp.weights import all_layers, model_weights
 from kvcalc.plan.local.machine import Machine, host_profile, pass_stages, pass_time
 from kvcalc.plan.local.placing import LayerBytes, Local, Tried, choose
 from kvcalc.plan.local.sections import layer_formats, placed_model
+from kvcalc.plan.local.setup import LocalDevice, LocalSetup
 from kvcalc.plan.local.words import placement_words
 
 RAM = 80e9
@@ -109,8 +111,34 @@ def test_long_prompts_send_the_hosts_weights_over_the_slot_and_short_ones_do_not
 )
 def test_placements_are_told_in_a_line(options, words):
     made = kvcalc.deployment("qwen3-30b-a3b", gpu="rtx-4090", weights="q4_k_m", engine="llama.cpp")
-    placed = _placed(made, **options)
-    assert placement_words(made.model, placed.placement, ["a", "b"]) == words
+    devices = tuple(LocalDevice(name=name, memory_bytes=24 * 2**30) for name in ("a", "b"))
+    setup = LocalSetup(
+        model=made.model, weights=(), format="Q4_K_M", file="", context=LlamaCppOptions(context=4096), devices=devices
+    )
+    assert placement_words(setup, _placed(made, **options).placement) == words
+
+
+def test_layers_are_the_models_own_and_what_llama_cpp_counts_beside_them_is_named():
+    asked = {"model": "glm-4.5-air", "weights": "q4_k_m", "engine": "llama.cpp", "context": 4096}
+    report = kvcalc.ask("fit", asked | {"device": ["48GiB", "48GiB"]})
+    own = [each.layers - each.output_layers - each.mtp_layers for each in report.devices]
+    assert sum(own) == 46  # num_hidden_layers of its config, which has one layer more for prediction
+    assert [each.output_layers for each in (*report.devices, report.host)] == [0, 1, 0]
+    assert [each.mtp_layers for each in (*report.devices, report.host)] == [0, 1, 0]
+    assert report.command.endswith("-ngl 48")
+    assert "-ngl 48 is 46 layers + MTP + output: llama.cpp counts the output as a layer" in report.notes
+    few = kvcalc.ask("fit", asked | {"device": ["48GiB"], "gpu_layers": "10"})
+    assert few.placement.words == "8 of 46 layers on 48GiB, 38 in RAM"
+    assert "-ngl 10 is 8 layers + MTP + output: llama.cpp counts the output as a layer" in few.notes
+    assert not any("-ngl" in note for note in kvcalc.ask("fit", asked | {"device": ["cpu"]}).notes)
+
+
+def test_layers_that_share_one_memory_with_the_gpu_are_on_the_cpu():
+    asked = {"model": "qwen3-32b", "weights": "q4_k_m", "engine": "llama.cpp", "context": 4096}
+    assert (
+        "30 of 64 layers on m1-max-32, 34 on the CPU"
+        in kvcalc.ask("fit", asked | {"device": ["m1-max-32"], "gpu_layers": "31"}).headline
+    )
 
 
 @pytest.mark.parametrize(("gpu", "model"), [("rtx-4090", "qwen3-14b"), ("rtx-3090", "qwen3-30b-a3b")])

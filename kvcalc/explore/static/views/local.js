@@ -20,10 +20,11 @@ function place(found) {
   const taken = PARTS.reduce((sum, [name]) => sum + (found[name] ?? 0), 0);
   const parts = [...PARTS.map(([name, kind]) => [kind, found[name] ?? 0]), ["free", Math.max(0, (memory ?? 0) - taken)]];
   const told = `${bytes(taken)}${memory ? ` of ${bytes(memory)}` : ""}`;
-  const layers = [...Array.from({ length: found.layers }, () => h("i", { class: "block" })),
+  const own = found.layers - found.output_layers - found.mtp_layers; // the model's own, as the answer counts them
+  const layers = [...Array.from({ length: own }, () => h("i", { class: "block" })),
     ...Array.from({ length: found.expert_layers }, () => h("i", { class: "block experts" }))];
   const layered = (size) => `${count(size)} ${size === 1 ? "layer" : "layers"}`;
-  const words = [layered(found.layers), found.expert_layers ? `experts of ${layered(found.expert_layers)}` : ""].filter(Boolean).join(", ");
+  const words = [layered(own), found.expert_layers ? `experts of ${layered(found.expert_layers)}` : ""].filter(Boolean).join(", ");
   return h("div", { class: `place ${found.fits ? "" : "over"}` },
     h("h3", {}, found.name, h("span", { class: "quiet" }, ` ${told}${found.fits ? "" : ": too much"}`)),
     memoryBar(found.name, parts, memory),
