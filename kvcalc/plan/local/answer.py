@@ -25,7 +25,7 @@ from kvcalc.plan.local.hosts import beyond_note
 from kvcalc.plan.local.machine import Machine, host_profile, yielding_host
 from kvcalc.plan.local.memory import LocalMemory, local_memory, local_report
 from kvcalc.plan.local.placing import LayerBytes, Local, Tried, choose
-from kvcalc.plan.local.sections import layer_formats, placed_model
+from kvcalc.plan.local.sections import layer_formats, placed_model, splits_layers
 from kvcalc.plan.local.speed import Course, machine_speed
 from kvcalc.plan.local.trials import Trials
 from kvcalc.plan.local.words import headline, placement_words
@@ -198,10 +198,17 @@ class OnMachine:
         shared = memory.shared_bytes(self.setup)
         return Tried(options=options, placement=memory.placement, device_bytes=totals, shared_bytes=shared)
 
-    def speed(self, placement: Placement) -> LocalSpeed | None:
-        """Return the speed; none where the rates of a device that is used are not known."""
+    def speed(self, placement: Placement, *, estimated: bool = True) -> LocalSpeed | None:
+        """Return the speed; none where the rates of a device that is used are not known.
+
+        Args:
+            placement: the places of layers.
+            estimated: whether estimates are wanted beside the bounds.
+        """
+        if not estimated or splits_layers(self.setup.model, self.setup.weights, placement):
+            return machine_speed(self.course(placement), {})
         calibrations = self.calibrations
-        if self.host_is_unmeasured and _computes_on_host(placement):
+        if self.host_is_unmeasured and _computes_on_host(self.setup, placement):
             calibrations = {place: each for place, each in calibrations.items() if place is not HOST}
         return machine_speed(self.course(placement), calibrations)
 
@@ -261,7 +268,8 @@ class OnMachine:
             MovedTensors(pattern=each.pattern, place="CPU" if each.device is None else names[each.device])
             for each in found.options.overrides
         )
-        speed = self.speed(place(found.options, layers=all_layers(model), free_bytes=self._free_bytes))
+        placement = place(found.options, layers=all_layers(model), free_bytes=self._free_bytes)
+        speed = self.speed(placement, estimated=False)
         return EngineFit(
             context=found.context,
             gpu_layers=model.layers + 1 if found.gpu_layers is None else found.gpu_layers,
@@ -354,8 +362,17 @@ def _spare_notes(on: OnMachine, placement: Placement, *, chosen: bool) -> list[s
     return [said] if said else []
 
 
-def _computes_on_host(placement: Placement) -> bool:
-    return HOST in placement.layers or any(override.device is HOST for override in placement.overrides)
+def _computes_on_host(setup: LocalSetup, placement: Placement) -> bool:
+    """Whether the host computes with layers, or with tensors of layers that options move to it."""
+    if HOST in placement.layers:
+        return True
+    moves = any(override.device is HOST for override in placement.overrides)
+    homes = dict(enumerate(placement.layers[: setup.model.layers]))
+    return moves and any(
+        placement.of_tensor(weight.name, homes[weight.tensor.layer]) is HOST
+        for weight in setup.weights
+        if weight.tensor.layer in homes
+    )
 
 
 def _few_notes(on: OnMachine, speed: LocalSpeed | None) -> list[str]:
@@ -368,7 +385,9 @@ def _few_notes(on: OnMachine, speed: LocalSpeed | None) -> list[str]:
 
 
 def _speed_notes(on: OnMachine, placement: Placement, speed: LocalSpeed | None) -> list[str]:
-    if speed is None or not _computes_on_host(placement):
+    if speed is not None and splits_layers(on.setup.model, on.setup.weights, placement):
+        return ["no estimate: the bound takes tensors that -ot moves, but for whole experts, where their layer is"]
+    if speed is None or not _computes_on_host(on.setup, placement):
         return []
     if on.host_is_unmeasured:
         return ["no estimate: a CPU that shares the memory of its GPU was not measured beside it"]

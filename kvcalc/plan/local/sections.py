@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvcalc.core.formats import exact_format, parse_format
+from kvcalc.core.model import Mixture
 from kvcalc.core.records import dataclass
 from kvcalc.cost.placed import Section
+from kvcalc.engines.llama_cpp.overrides import EXPERTS as WHOLE_EXPERTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,9 +21,11 @@ if TYPE_CHECKING:
     from kvcalc.engines.llama_cpp.placement import Placement
     from kvcalc.engines.llama_cpp.weights import Weight
 
-__all__ = ["PlacedModel", "layer_formats", "placed_model"]
+__all__ = ["PlacedModel", "experts_home", "layer_formats", "placed_model", "splits_layers"]
 
 EXPERTS = "_exps."
+# The tensors of a layer's routed experts, but for those of files that join two of them.
+_EXPERTS_OF_A_LAYER = tuple(f"ffn_{part}{EXPERTS}weight" for part in ("up", "gate", "down"))
 # Parts whose format follows from a layer's own tensors; vectors are in 32 bits whatever the recipe.
 _MATRICES = ("attention", "mlp", "other", "router")
 
@@ -102,13 +106,44 @@ def placed_model(
             formats=by_layer[layer],
             home=home,
             cache=placement.of_cache(layer),
-            experts=placement.of_tensor(f"blk.{layer}.ffn_up{EXPERTS}weight", home),
+            experts=experts_home(placement, layer) if isinstance(block.mlp, Mixture) else home,
         )
         if sections and _alike(sections[-1], one):
             sections[-1] = replace(one, blocks=(*sections[-1].blocks, block))
         else:
             sections.append(one)
     return PlacedModel(model=model, placement=placement, sections=tuple(sections), outer=outer)
+
+
+def experts_home(placement: Placement, layer: int) -> int | None:
+    """Return the place of a layer's experts: that of the layer unless all of them are moved to one other.
+
+    Args:
+        placement: the places of layers.
+        layer: the layer.
+    """
+    places = set(placement.of_layer_tensors(layer, _EXPERTS_OF_A_LAYER))
+    return places.pop() if len(places) == 1 else placement.layers[layer]
+
+
+def splits_layers(model: ModelProfile, weights: Sequence[Weight], placement: Placement) -> bool:
+    """Whether overrides move other tensors than all experts of a layer: the sections have these where their layer is.
+
+    Args:
+        model: the model.
+        weights: the tensors of its file.
+        placement: the places of its layers.
+    """
+    if all(override.pattern.endswith(WHOLE_EXPERTS) for override in placement.overrides):
+        return False
+    experts = [experts_home(placement, layer) for layer in range(model.layers)]
+    for weight in weights:
+        layer = weight.tensor.layer
+        if 0 <= layer < model.layers:
+            counted_at = experts[layer] if EXPERTS in weight.name else placement.layers[layer]
+            if placement.of_tensor(weight.name, placement.layers[layer]) != counted_at:
+                return True
+    return placement.of_tensor("output.weight", placement.output) != placement.output
 
 
 def _alike(last: Section, one: Section) -> bool:

@@ -130,7 +130,8 @@ def _prefill(course: Course, calibrations: Mapping[int | None, Calibration]) -> 
     bound_s = time.latency_s if course.micro_batches == 1 else time.ideal_s
     fields = {"prefill_tokens_per_s": tokens / bound_s, "overlapping_micro_batches": course.micro_batches}
     found = _of_stages(stages, calibrations)
-    if found is None or HOST in course.placed.placement.layers or course.placed.placement.overrides:
+    sections = course.placed.sections
+    if found is None or any(each.home is HOST or each.experts != each.home for each in sections):
         return fields
     estimate = _overlapped(stages, found, course.micro_batches)
     return fields | {

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Mixture
 from kvcalc.core.units import counted
+from kvcalc.plan.local.sections import experts_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -68,11 +69,7 @@ def placement_words(setup: LocalSetup, placement: Placement) -> str:
     layers = range(model.layers)
     homes = [placement.of_layer(layer) for layer in layers]
     mixtures = [layer for layer in layers if isinstance(model.blocks[layer].mlp, Mixture)]
-    moved = [
-        layer
-        for layer in mixtures
-        if homes[layer] is not None and placement.of_tensor(f"blk.{layer}.ffn_up_exps.weight", homes[layer]) is None
-    ]
+    moved = [layer for layer in mixtures if homes[layer] is not None and experts_home(placement, layer) is None]
     there = homes.count(None)
     if there == model.layers:
         return f"all {model.layers} layers {host}"

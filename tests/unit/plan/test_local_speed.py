@@ -196,3 +196,30 @@ def test_the_devices_that_hold_something_are_told_from_those_that_are_there():
     assert alone.pipeline_parallel
     assert both.pipeline_parallel
     assert place(PlacementOptions(gpu_layers=0), layers=4, free_bytes=free).holding == ()
+
+
+@pytest.mark.parametrize(("moved", "estimated", "slower"), [
+    ("exps=CPU", True, True), ("blk\\.(0|1)\\.ffn_(up|down|gate)_exps=CPU", True, True), ("ffn_up_exps=CPU", False, False),
+    ("attn=CPU", False, False), ("^output\\.weight=CPU", False, False), ("nothing=CPU", True, False),
+])  # fmt: skip
+def test_tensors_that_the_speed_leaves_out_of_account_have_no_estimate(moved, estimated, slower):
+    asked = {"model": "qwen3-30b-a3b", "weights": "q4_k_m", "engine": "llama.cpp", "context": 4096}
+    asked |= {"device": ["rtx-4090"], "host": "ddr5-5600x2"}
+    whole = kvcalc.ask("fit", asked).speed.tokens_per_s
+    report = kvcalc.ask("fit", asked | {"override_tensor": [moved]})
+    assert (report.speed.estimate_s is not None) == estimated
+    assert any(note.startswith("no estimate") for note in report.notes) == (not estimated)
+    assert report.speed.tokens_per_s == pytest.approx(whole) or slower
+
+
+def test_experts_on_the_host_change_nothing_for_a_model_without_any():
+    asked = {
+        "model": "llama3.1-8b",
+        "weights": "q4_k_m",
+        "engine": "llama.cpp",
+        "context": 4096,
+        "device": ["m4-max-40"],
+    }
+    report = kvcalc.ask("fit", asked | {"cpu_moe": True})
+    assert report.speed == kvcalc.ask("fit", asked).speed
+    assert report.speed.estimate_s is not None
