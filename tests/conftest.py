@@ -17,6 +17,8 @@ settings.register_profile(
 )
 # Chance decides (pytest says the seed), and what failed once is kept in .hypothesis/examples and tried first.
 settings.register_profile("nightly", derandomize=False, deadline=None, max_examples=300, print_blob=True)
+# Tables are as wide as where no terminal says otherwise.
+os.environ.pop("COLUMNS", None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 _ADDITIONS = 2_000_000
