@@ -27,4 +27,4 @@ cat "$work/constraints.txt"
 cd "$root"
 arguments=("$@")
 [ ${#arguments[@]} -gt 0 ] || arguments=(tests/unit tests/cli tests/contracts tests/property)
-"$work/venv/bin/python" -m pytest -q -p no:cacheprovider "${arguments[@]}"
+"$work/venv/bin/python" -m pytest -q -n auto -p no:cacheprovider "${arguments[@]}"
