@@ -128,7 +128,7 @@ __all__ = [
     "write_profile",
 ]
 
-# Each module, below kvcalc, and its functions, loaded when they are called for.
+# Modules below kvcalc and their functions, loaded when they are called for; others stand in the module of their name.
 _MODULES: dict[str, tuple[str, ...]] = {
     "questions.profiles": (
         "catalogue",
@@ -155,42 +155,28 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "demo.speculation": ("demo_speculate",),
     "questions": ("ask",),
     "questions.bench": ("bench", "write_profile"),
-    "questions.calibrate": ("calibrate",),
     "questions.catalogue": ("catalogue_table",),
     "questions.check": ("check_files", "check_measured", "check_schema"),
     "questions.choices": ("parameter_choices",),
     "questions.compare": ("compare", "side", "side_labels"),
-    "questions.crosscheck": ("crosscheck",),
-    "questions.decode": ("decode",),
     "questions.deployments": ("deployment", "engine_options", "served"),
     "questions.explaining": ("explain",),
-    "questions.fit": ("fit",),
-    "questions.layers": ("layers",),
-    "questions.levers": ("levers",),
     "questions.plan": ("plan_serving",),
-    "questions.prefill": ("prefill",),
-    "questions.reconcile": ("reconcile",),
     "questions.replay": ("replay_steps",),
-    "questions.roofline": ("roofline",),
     "questions.shown": ("chart", "chart_runtime", "report_data", "report_sentence"),
     "questions.serving": ("Load", "Serving", "find_capacity", "simulate_serving"),
-    "questions.size": ("size",),
-    "questions.solve": ("solve",),
     "questions.speculate": ("draft_deployment", "explain_speculation", "speculate", "with_draft"),
     "questions.sweep.running": ("Sweep", "sweep", "sweep_columns"),
-    "questions.traffic": ("traffic",),
-    "questions.validate": ("validate",),
 }
-_HOME = {name: module for module, found in _MODULES.items() for name in found}
-
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 present_with(lambda: import_module("kvcalc.render.python"))
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"kvcalc.{_HOME[name]}"), name)
+    return getattr(import_module(f"kvcalc.{_HOME.get(name, f'questions.{name}')}"), name)
 
 
 def __dir__() -> list[str]:

@@ -30,6 +30,7 @@ __all__ = [
     "counts_each",
     "duration",
     "flag",
+    "is_number",
     "memory",
     "names",
     "names_each",
@@ -262,7 +263,7 @@ def rate(given: Any, what: str) -> float:
     Raises:
         InputError: not a rate, or a text without a unit.
     """
-    if _is_number(given):
+    if is_number(given):
         return float(given)
     written = _written(given, what)
     if _is_bare(written):
@@ -285,7 +286,7 @@ def duration(given: Any, what: str) -> float:
     Raises:
         InputError: not a duration.
     """
-    return float(given) if _is_number(given) else parse_seconds(_written(given, what))
+    return float(given) if is_number(given) else parse_seconds(_written(given, what))
 
 
 def unknown_or(read: Reader) -> Reader:
@@ -297,7 +298,8 @@ def unknown_or(read: Reader) -> Reader:
     return reader
 
 
-def _is_number(given: Any) -> bool:
+def is_number(given: Any) -> bool:
+    """Say whether a value is a number; true and false are none."""
     return isinstance(given, int | float) and not isinstance(given, bool)
 
 

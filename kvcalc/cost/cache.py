@@ -27,6 +27,7 @@ __all__ = [
     "Segment",
     "affine_segments",
     "block_cache_bytes",
+    "bytes_beside_entries",
     "cache_bytes",
     "compressed_entry_bytes",
     "entry_bytes",
@@ -309,15 +310,24 @@ def _segment(start: int, state: int, mixers: list[tuple[Mixer, int]], formats: F
         else:
             base += tokens_at_start * entry
         group = mixer.bends.group
-        before, after = (_beside(mixer, groups * group, formats) for groups in (1, 2))
+        before, after = (bytes_beside_entries(mixer, groups * group, formats) for groups in (1, 2))
         slope += count * (after - before) / group
         groups = start // group
-        base += count * (_beside(mixer, groups * group, formats) - groups * (after - before))
+        base += count * (bytes_beside_entries(mixer, groups * group, formats) - groups * (after - before))
     return Segment(from_tokens=start, base_bytes=_exact(base), bytes_per_token=_exact(slope))
 
 
-def _beside(mixer: Mixer, tokens: int, formats: Formats) -> int:
-    """Bytes beside the entries of the tokens held: what grows by whole groups of tokens."""
+def bytes_beside_entries(mixer: Mixer, tokens: int, formats: Formats) -> int:
+    """Return the bytes beside the entries of the tokens held: compressed entries, and tokens not yet compressed.
+
+    Source: `mixer_cache_bytes` less `held_tokens` entries, as these cite them; states and encoders do not count.
+
+    >>> from kvcalc.core.workload import Formats
+    >>> mixer = Compressed(heads=8, head_dim=64, window=16, ratio=4, overlap=False, q_lora_rank=32, output_groups=2,
+    ...                    output_rank=32)
+    >>> [bytes_beside_entries(mixer, tokens, Formats()) for tokens in (4, 8, 100)]
+    [128, 256, 3200]
+    """
     logical_bytes = held_tokens(mixer, tokens) * entry_bytes(mixer, formats)
     return mixer_cache_bytes(mixer, tokens, formats).growing - logical_bytes
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from kvcalc.evidence.names import engine_rules
 from kvcalc.evidence.record import short_source
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kvcalc.evidence.record import Record
 
-__all__ = ["campaign", "engine_of"]
+__all__ = ["campaign", "engine_of", "shared_weights"]
 
 # Sources that gather the runs of many accelerators, engines and models, some of them in two files.
 _GATHERED = "ai-dynamo/aiconfigurator"
@@ -48,3 +52,14 @@ def campaign(record: Record) -> str:
         return source
     run = (_GATHERED, record.hardware, engine_of(record), record.model.rpartition("/")[2], record.weights or "")
     return " ".join(run).strip().lower()
+
+
+def shared_weights(groups: Sequence[str]) -> list[float]:
+    """Return weights of samples, by their groups, that add up to one; of each group in all the root of its size.
+
+    >>> shared_weights(["a", "a", "a", "a", "b"])
+    [0.16666666666666666, 0.16666666666666666, 0.16666666666666666, 0.16666666666666666, 0.3333333333333333]
+    """
+    counts = Counter(groups)
+    whole = sum(math.sqrt(count) for count in counts.values())
+    return [1 / math.sqrt(counts[name]) / whole for name in groups]

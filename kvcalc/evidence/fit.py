@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kvcalc.core.calibration import Interval
 from kvcalc.core.search import least_near
 from kvcalc.cost.estimate import reached_seconds
+from kvcalc.evidence.campaigns import shared_weights
 from kvcalc.evidence.together import TimedPasses
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def fit(start: Calibration, samples: Sequence[Sample], free: Iterable[str]) -> C
     names = tuple(free)
     began = {name: _value(start, name) for name in names}
     campaigns = [sample.campaign for sample in samples]
-    weights = np.array(_weights(campaigns))
+    weights = np.array(shared_weights(campaigns))
     pull = _PULL + _PULL_OF_FEW / sum(map(math.sqrt, Counter(campaigns).values()))
     timed, measured_s = TimedPasses([sample.passes for sample in samples]), [sample.measured_s for sample in samples]
 
@@ -85,13 +86,6 @@ def fit(start: Calibration, samples: Sequence[Sample], free: Iterable[str]) -> C
 
     best = least_near(loss, began, bounded=_bounded)
     return _with(start, {name: _rounded(value) for name, value in best.items()})
-
-
-def _weights(campaigns: Sequence[str]) -> list[float]:
-    """Return weights of samples, by their campaigns, that add up to one."""
-    counts = Counter(campaigns)
-    whole = sum(math.sqrt(count) for count in counts.values())
-    return [1 / math.sqrt(counts[name]) / whole for name in campaigns]
 
 
 def _bounded(name: str, value: float) -> float:
@@ -166,7 +160,7 @@ def interval(ratios: Sequence[tuple[str, float]]) -> Interval:
     >>> interval([("a", ratio) for ratio in (0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7)])
     Interval(low=0.8, high=1.6, records=None)
     """
-    ordered = sorted(zip((ratio for _, ratio in ratios), _weights([name for name, _ in ratios]), strict=True))
+    ordered = sorted(zip((ratio for _, ratio in ratios), shared_weights([name for name, _ in ratios]), strict=True))
     low, high = (_quantile(ordered, share) for share in (_TAIL, 1 - _TAIL))
     return Interval(low=_rounded(low), high=_rounded(high))
 

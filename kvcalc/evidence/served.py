@@ -7,13 +7,13 @@ and for each kind of operator how much longer its calls and its work take inside
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.calibration import Reach
 from kvcalc.core.search import least_near
 from kvcalc.cost.estimate import operator_seconds, reached_seconds, sum_seconds
+from kvcalc.evidence.campaigns import shared_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -122,7 +122,7 @@ def fit_served(base: Calibration, samples: Sequence[ServedSample]) -> Calibratio
     split = [_split(sample, base) for sample in samples]
     start = _start(base, [parts for own, others in split for parts in (own, others)])
     sums = _Sums(split, start)
-    weights = np.array(_weights([sample.group for sample in samples]))
+    weights = np.array(shared_weights([sample.group for sample in samples]))
     measured_s = [sample.measured_s for sample in samples]
 
     def loss(values: Mapping[str, float]) -> float:
@@ -178,12 +178,6 @@ def _start(base: Calibration, parts: Iterable[_Parts]) -> dict[str, float]:
     start = {name: getattr(base, name) or first for name, first in _FLOORS.items()}
     start |= {"collective_s": base.collective_s or 5e-6, "link": 1.0, _PROMPTS: base.prompt_share}
     return start | {name: 1.0 for each in parts for name in each if "/" in name}
-
-
-def _weights(groups: Sequence[str]) -> list[float]:
-    counts = Counter(groups)
-    whole = sum(math.sqrt(count) for count in counts.values())
-    return [1 / math.sqrt(counts[name]) / whole for name in groups]
 
 
 def _bounds(base: Calibration) -> Callable[[str, float], float]:
@@ -259,7 +253,7 @@ def fit_first_token(samples: Sequence[tuple[TokenSample, Calibration]]) -> dict[
     step = np.array([reached_seconds(sample.step, known) for sample, known in samples])
     others = np.array([sample.others for sample, _ in samples])
     measured_s = [sample.measured_s for sample, _ in samples]
-    even = np.array(_weights([sample.group for sample, _ in samples]))
+    even = np.array(shared_weights([sample.group for sample, _ in samples]))
     weights = even * np.where(others < _FEW, _FEW_WEIGH, 1)
 
     def loss(values: Mapping[str, float]) -> float:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import ProfileError
 from kvcalc.core.figures import figure_at
+from kvcalc.core.readers import is_number
 from kvcalc.core.reports.checks import CheckChange
 
 if TYPE_CHECKING:
@@ -71,23 +72,19 @@ def _is_result(entry: Any) -> bool:
 
 def _comparable(one: Any, other: Any) -> bool:
     """Whether both are numbers, words, or true or false; what was not known, or is not, compares with anything."""
-    return None in (one, other) or (type(one) is type(other)) or (_is_number(one) and _is_number(other))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return None in (one, other) or (type(one) is type(other)) or (is_number(one) and is_number(other))
 
 
 def _same(one: Any, other: Any) -> bool:
     from math import isclose
 
-    numbers = _is_number(one) and _is_number(other)
+    numbers = is_number(one) and is_number(other)
     return isclose(one, other, rel_tol=1e-9) if numbers else one == other
 
 
 def _change(result: CheckResult, before: Any, tolerance: float) -> CheckChange:
     after = result.actual
-    numbers = _is_number(before) and _is_number(after)
+    numbers = is_number(before) and is_number(after)
     ratio = after / before if numbers and before else None
     better = _better_end(result)
     if numbers:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, did_you_mean
-from kvcalc.core.reports.simulate import ServingSummary
+from kvcalc.core.reports.simulate import QUANTILES, ServingSummary
 from kvcalc.core.units import GIB, parse_seconds
 from kvcalc.simulate.observers import Observer
 from kvcalc.simulate.quantiles import Quantiles
@@ -21,14 +21,12 @@ if TYPE_CHECKING:
     from kvcalc.core.requests import Request
     from kvcalc.simulate.observers import Run, Served
 
-__all__ = ["LATENCIES", "SHARES", "Limit", "Metrics", "ReplicaTotals", "latencies", "parse_slo"]
+__all__ = ["LATENCIES", "OF_REQUEST", "Limit", "Metrics", "ReplicaTotals", "latencies", "parse_slo"]
 
 # Latencies by name, and those that a request has, in the order of `latencies`.
 LATENCIES = ("ttft", "tpot", "inter_token", "e2e", "queue")
-_OF_REQUEST = ("ttft", "tpot", "e2e", "queue")
-# Quantiles by name.
-SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
-_STATISTICS = (*SHARES, "mean")
+OF_REQUEST = ("ttft", "tpot", "e2e", "queue")
+_STATISTICS = (*QUANTILES, "mean")
 _SLO_HINT = (
     f"for example ttft_p95=1s,tpot_p95=50ms; latencies: {', '.join(LATENCIES)}; statistics: {', '.join(_STATISTICS)}"
 )
@@ -106,11 +104,9 @@ class Metrics(Observer):
         self, *, usable_blocks: int, block_size: int | None, replicas: int = 1, slo: tuple[Limit, ...] = ()
     ) -> None:
         self._blocks, self._block_size, self._replicas = usable_blocks, block_size, replicas
-        self._limits = [
-            (_OF_REQUEST.index(limit.latency), limit.most_s) for limit in slo if limit.latency in _OF_REQUEST
-        ]
+        self._limits = [(OF_REQUEST.index(limit.latency), limit.most_s) for limit in slo if limit.latency in OF_REQUEST]
         self.of = {name: Quantiles() for name in LATENCIES}
-        self._adds = [self.of[name].adder for name in _OF_REQUEST]
+        self._adds = [self.of[name].adder for name in OF_REQUEST]
         self.requests = self.prompt_tokens = self.output_tokens = self.hit_tokens = self.preemptions = 0
         self.attained = self.refusals = self._gaps = 0
         self.steps = self.computed_tokens = self.generated_tokens = self.most_blocks = self.most_running = 0
@@ -212,7 +208,7 @@ class Metrics(Observer):
     def statistics(self, latency: str) -> dict[str, float]:
         """Return a latency's quantiles and mean by name."""
         values = self.of[latency]
-        return dict(zip(SHARES, values.quantiles(tuple(SHARES.values())), strict=True)) | {"mean": values.mean}
+        return dict(zip(QUANTILES, values.quantiles(tuple(QUANTILES.values())), strict=True)) | {"mean": values.mean}
 
     def kept(self, limit: Limit) -> bool:
         """Whether a latency is within a limit; one that no request has is."""

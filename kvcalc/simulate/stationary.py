@@ -16,8 +16,8 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvcalc.core.reports.simulate import SERVED_RATE
-from kvcalc.simulate.metrics import SHARES, latencies
+from kvcalc.core.reports.simulate import QUANTILES, SERVED_RATE
+from kvcalc.simulate.metrics import OF_REQUEST, latencies
 from kvcalc.simulate.observers import Observer
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ _EARLY, _EARLY_SHARE = 200, 1 / 3
 _BATCHES = 10
 # Of Student's t with nine degrees of freedom, 5 % lie above.
 _DEVIATES = 1.833
-_COLUMNS = ("ttft", "tpot", "e2e", "queue")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,9 +143,9 @@ class StationaryPart(Observer):
         if length is not None and rate_per_s is not None:
             self._since_s = (length.warm_up + 3 * math.sqrt(length.warm_up)) / rate_per_s
             self._watched = [
-                (_COLUMNS.index(each.latency), each.most_s, str(each), self._most_above(each.statistic, length))
+                (OF_REQUEST.index(each.latency), each.most_s, str(each), self._most_above(each.statistic, length))
                 for each in limits
-                if each.latency in _COLUMNS and each.statistic in SHARES
+                if each.latency in OF_REQUEST and each.statistic in QUANTILES
             ]
         self._above = [0] * len(self._watched)
         self._enough = _EARLY if length is None else min(_EARLY, _EARLY_SHARE * length.warm_up)
@@ -156,7 +155,7 @@ class StationaryPart(Observer):
     @staticmethod
     def _most_above(statistic: str, length: RunLength) -> float:
         """Return the requests that may lie above a limit while the statistic of all is below it."""
-        return (1 - SHARES[statistic]) * (length.measured + 3 * math.sqrt(length.warm_up)) + 1
+        return (1 - QUANTILES[statistic]) * (length.measured + 3 * math.sqrt(length.warm_up)) + 1
 
     def finished(self, served: Served) -> None:
         """Take in a request that was answered.
@@ -194,7 +193,7 @@ class StationaryPart(Observer):
         length = self._length
         if length is None or self._counted % 64:
             return
-        all_rows = len(self._rows) // (2 + len(_COLUMNS))
+        all_rows = len(self._rows) // (2 + len(OF_REQUEST))
         arrived = min(length.measured, self._rate * (now_s - self._since_s))
         finished, service_s = all_rows - self._served, self._service_s / all_rows
         if arrived <= length.measured / 2 or now_s < _SETTLED_SERVICES * service_s:
@@ -208,11 +207,11 @@ class StationaryPart(Observer):
         Args:
             metrics: of the whole run, for times between single tokens.
         """
-        width = 2 + len(_COLUMNS)
+        width = 2 + len(OF_REQUEST)
         rows = sorted(zip(*(self._rows[column::width] for column in range(width)), strict=True))
         first = 0 if self._length is None else min(self._length.warm_up, len(rows) // 2)
         counted = rows[first:]
-        latencies = {name: _statistics([row[2 + column] for row in counted]) for column, name in enumerate(_COLUMNS)}
+        latencies = {name: _statistics([row[2 + column] for row in counted]) for column, name in enumerate(OF_REQUEST)}
         if any(each.latency == "inter_token" for each in self._limits):
             latencies["inter_token"] = metrics.statistics("inter_token")
         running, piled = _inside(rows, first)
@@ -237,8 +236,8 @@ def _statistics(values: list[float]) -> dict[str, float]:
     """Return quantiles and mean; a quantile p is the smallest value that at least a share p does not exceed."""
     known = sorted(value for value in values if not math.isnan(value))
     if not known:
-        return dict.fromkeys((*SHARES, "mean"), 0.0)
-    figures = {name: _quantile(known, share) for name, share in SHARES.items()}
+        return dict.fromkeys((*QUANTILES, "mean"), 0.0)
+    figures = {name: _quantile(known, share) for name, share in QUANTILES.items()}
     return figures | {"mean": math.fsum(known) / len(known)}
 
 
@@ -270,16 +269,16 @@ def _upper(rows: Sequence[tuple[float, ...]], limit: Limit, statistics: dict[str
     above the statistic for a quantile, of the means for a mean.
     """
     value = statistics[limit.latency][limit.statistic]
-    if limit.latency not in _COLUMNS:
+    if limit.latency not in OF_REQUEST:
         return value
-    column = 2 + _COLUMNS.index(limit.latency)
+    column = 2 + OF_REQUEST.index(limit.latency)
     # answers of one token have no time per token
     values = [row[column] for row in rows if not math.isnan(row[column])]
     size = len(values) // _BATCHES
     if size < _BATCHES:
         return value
     batches = [values[index * size : (index + 1) * size] for index in range(_BATCHES)]
-    share = SHARES.get(limit.statistic)
+    share = QUANTILES.get(limit.statistic)
     if share is None:
         return value + _DEVIATES * _error([math.fsum(each) / max(1, len(each)) for each in batches])
     above = [sum(one > value for one in each) / max(1, len(each)) for each in batches]

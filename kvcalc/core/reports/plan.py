@@ -157,6 +157,17 @@ class PlanOption:
     command: str
     notes: tuple[str, ...] = ()
 
+    @property
+    def parallel_sizes(self) -> dict[str, int]:
+        """Ways in which a replica is spread, by their usual short names; none for one GPU."""
+        sizes = {
+            "TP": self.tensor_parallel,
+            "PP": self.pipeline_parallel,
+            "EP": self.expert_parallel,
+            "DP": self.data_parallel,
+        }
+        return {name: size for name, size in sizes.items() if size > 1}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanCounts:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.common import RunFormats
 
 __all__ = [
+    "QUANTILES",
     "SERVED_RATE",
     "Capacity",
     "LoadRow",
@@ -26,6 +27,8 @@ __all__ = [
 ]
 
 
+# Quantiles of latencies and lengths: the share that does not exceed each.
+QUANTILES: Mapping[str, float] = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 # What breaks where requests come faster than they are served.
 SERVED_RATE = "served_rate"
 

@@ -193,7 +193,7 @@ def arcee(config: Config) -> Shape:
 
 
 def nemotron(config: Config) -> Shape:
-    """Nemotron-4: layer norms with biases, an MLP of two matrices (squared ReLU)."""
+    """Nemotron-4 and Jais 2: layer norms with biases, an MLP of two matrices (squared ReLU)."""
     hidden, bias = config.integer("hidden_size"), _attention_bias(config)
     return alike(config, biases=(bias, bias, _mlp_bias(config)), norms=4 * hidden, gated=False, last_norm=2 * hidden)
 
@@ -232,12 +232,6 @@ def cohere(config: Config) -> Shape:
     query, kv, width = heads(config, hidden=hidden)
     vectors = (query + kv) * width if config.flag("use_qk_norm", default=False) else 0
     return alike(config, biases=(bias, bias, False), norms=hidden, vectors=vectors, parallel=True)
-
-
-def jais2(config: Config) -> Shape:
-    """Jais 2: layer norms with biases, biases everywhere unless switched off, an MLP of two matrices (squared ReLU)."""
-    hidden, bias = config.integer("hidden_size"), _attention_bias(config)
-    return alike(config, biases=(bias, bias, _mlp_bias(config)), norms=4 * hidden, gated=False, last_norm=2 * hidden)
 
 
 def hyperclovax(config: Config) -> Shape:
@@ -293,7 +287,7 @@ RULES: dict[str, Rule] = {
     "hyperclovax": hyperclovax,
     "internlm3": internlm3,
     "iquestcoder": llama,
-    "jais2": jais2,
+    "jais2": nemotron,
     "llama": llama,
     "molmo2_text": molmo2,
     "nanochat": nanochat,

@@ -35,7 +35,7 @@ from kvcalc.importers.families.shape import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kvcalc.core.model import Mixer
+    from kvcalc.core.model import Mixer, Mlp
     from kvcalc.importers.config_reader import Config
     from kvcalc.importers.families.shape import Rule
 
@@ -186,21 +186,7 @@ def ernie4_5_moe(config: Config) -> Shape:
     end = config.integer("moe_layer_end_index", least=-1)
     end = layers - 1 if end == -1 else end
     kinds = ["sparse" if (layer + 1) % interval == 0 and start <= layer <= end else "dense" for layer in range(layers)]
-    inner, width = config.integer("intermediate_size"), config.integer("moe_intermediate_size")
-    experts = Mixture(
-        experts=config.integer("moe_num_experts", "num_experts"),
-        experts_per_token=config.integer("moe_k", "num_experts_per_tok"),
-        width=width,
-        shared_width=width * config.integer("moe_num_shared_experts", least=0),
-    )
-    shared_bias = mlp_biases(experts.shared_width, hidden) if bias and experts.shared_width else 0
-    feeds = feeds_of(
-        kinds,
-        dense=Gated(width=inner),
-        sparse=experts,
-        dense_vectors=mlp_biases(inner, hidden) if bias else 0,
-        sparse_vectors=experts.experts + shared_bias,
-    )
+    feeds = _ernie_feeds(config, kinds, hidden, width=config.integer("moe_intermediate_size"), corrections=1, bias=bias)
     blocks = stack([(of.mixer(), of.vectors)] * layers, feeds, norms=2 * hidden)
     return decoder_shape(config, blocks, hidden=hidden, head_bias=bias)
 
@@ -214,26 +200,38 @@ def ernie4_5_vl_moe(config: Config) -> Shape:
     bias = config.flag("use_bias")
     of = grouped(config, hidden, qkv_bias=bias, output_bias=bias)
     kinds = layer_list(config, "mlp_layer_types", layers=layers, known=MLP_KINDS, default=dense_first(layers, 1))
-    inner, (width, seen) = config.integer("intermediate_size"), config.integers("moe_intermediate_size", length=2)
-    count = config.integer("moe_num_experts", "num_experts")
+    width, seen = config.integers("moe_intermediate_size", length=2)
+    feeds = _ernie_feeds(config, kinds, hidden, width=width, corrections=2, bias=bias)
+    blocks = stack([(of.mixer(), of.vectors)] * layers, feeds, norms=2 * hidden)
+    shape = decoder_shape(config, blocks, hidden=hidden)
+    rows = kinds.count("sparse") * _ernie_experts(config) * (3 * seen + 1)
+    unread = Table(name="vision-experts", rows=rows, width=hidden)
+    return replace(shape, embeddings=(*shape.embeddings, unread))
+
+
+def _ernie_experts(config: Config) -> int:
+    return config.integer("moe_num_experts", "num_experts")
+
+
+def _ernie_feeds(
+    config: Config, kinds: Sequence[str], hidden: int, *, width: int, corrections: int, bias: bool
+) -> list[tuple[Mlp, int]]:
+    """Return each layer's MLP; the router has ``corrections`` learned numbers for each expert."""
     experts = Mixture(
-        experts=count,
+        experts=_ernie_experts(config),
         experts_per_token=config.integer("moe_k", "num_experts_per_tok"),
         width=width,
         shared_width=width * config.integer("moe_num_shared_experts", least=0),
     )
+    inner = config.integer("intermediate_size")
     shared_bias = mlp_biases(experts.shared_width, hidden) if bias and experts.shared_width else 0
-    feeds = feeds_of(
+    return feeds_of(
         kinds,
         dense=Gated(width=inner),
         sparse=experts,
         dense_vectors=mlp_biases(inner, hidden) if bias else 0,
-        sparse_vectors=2 * count + shared_bias,
+        sparse_vectors=corrections * experts.experts + shared_bias,
     )
-    blocks = stack([(of.mixer(), of.vectors)] * layers, feeds, norms=2 * hidden)
-    shape = decoder_shape(config, blocks, hidden=hidden)
-    unread = Table(name="vision-experts", rows=kinds.count("sparse") * count * (3 * seen + 1), width=hidden)
-    return replace(shape, embeddings=(*shape.embeddings, unread))
 
 
 def hunyuan_v1_moe(config: Config) -> Shape:

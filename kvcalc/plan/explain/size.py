@@ -8,7 +8,7 @@ from kvcalc.core.layers import Full, State
 from kvcalc.core.reports.common import ExplainedStep
 from kvcalc.core.traced import named, term_of, whole
 from kvcalc.core.units import ceil_div
-from kvcalc.cost.cache import entry_bytes, held_tokens, mixer_cache_bytes, state_bytes
+from kvcalc.cost.cache import bytes_beside_entries, entry_bytes, held_tokens, mixer_cache_bytes, state_bytes
 from kvcalc.cost.parameters import parameters
 from kvcalc.cost.sharding import rank_parameters, rank_stage
 from kvcalc.plan.explain.named import named_formats, named_model
@@ -20,7 +20,7 @@ from kvcalc.plan.size import size_report
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from kvcalc.core.model import Mixer, ModelProfile
+    from kvcalc.core.model import ModelProfile
     from kvcalc.core.traced import Term
     from kvcalc.core.workload import Formats
     from kvcalc.plan.deployment import Deployment
@@ -73,12 +73,6 @@ def _entry_steps(model: ModelProfile, formats: Formats) -> Iterator[ExplainedSte
             )
 
 
-def _beside(mixer: Mixer, formats: Formats, tokens: int) -> int:
-    """Return the bytes that a mixer keeps beside the entries of the tokens it holds, states and encoders apart."""
-    held = held_tokens(mixer, tokens) * entry_bytes(mixer, formats)
-    return mixer_cache_bytes(mixer, tokens, formats).growing - held
-
-
 def _is_plain(model: ModelProfile) -> bool:
     """Say whether all layers keep the same keys and values, both of one width, of every token."""
     mixers = {mixer for block in model.block_counts for mixer in block.mixers}
@@ -123,7 +117,7 @@ def _token_step(model: ModelProfile, formats: Formats, context: int, value: int)
             more = held_tokens(mixer, context + 1) - held_tokens(mixer, context)
             if more:
                 terms.append(f"{count} * {more} * {entry_bytes(mixer, formats)}")
-            after, before = (_beside(mixer, formats, tokens) for tokens in (context + 1, context))
+            after, before = (bytes_beside_entries(mixer, tokens, formats) for tokens in (context + 1, context))
             if after != before:
                 terms.append(f"{count} * ({after} - {before})")
     return ExplainedStep(
@@ -143,7 +137,7 @@ def _sequence_step(model: ModelProfile, formats: Formats, context: int, value: i
             held = held_tokens(mixer, context)
             if held:
                 terms.append(f"{count} * {held} * {entry_bytes(mixer, formats)}")
-            if beside := _beside(mixer, formats, context):
+            if beside := bytes_beside_entries(mixer, context, formats):
                 terms.append(f"{count} * {beside}")
             state = mixer_cache_bytes(mixer, context, formats).state
             if state:

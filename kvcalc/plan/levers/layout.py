@@ -80,8 +80,8 @@ class Layout:
         """Return the logical bytes of a batch of sequences of so many tokens, a shared prefix counted once."""
         whole = self._held(context)
         own = self._held(context - min(self.prefix_tokens, context))
-        rest = own.growing + whole.state + whole.cross if self.prefix_tokens else _sum(whole)
-        return _sum(whole) + (batch - 1) * rest
+        rest = own.growing + whole.state + whole.cross if self.prefix_tokens else whole.total
+        return whole.total + (batch - 1) * rest
 
     def _held(self, tokens: int) -> CacheBytes:
         held = CacheBytes(growing=0, state=0, cross=0)
@@ -206,10 +206,6 @@ def plain_layout(model: ModelProfile, formats: Formats, parallel: Parallel) -> L
     """Return a model with its cache as it is: one stream, an entry for each token."""
     stream = Stream(model=_caches_only(model))
     return Layout(model=model, formats=formats, parallel=parallel, streams=(stream,))
-
-
-def _sum(held: CacheBytes) -> int:
-    return held.growing + held.state + held.cross
 
 
 def _shared_out(op: OpCost, every: int) -> OpCost:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kvcalc.core.model import Mixture
 from kvcalc.core.records import dataclass
 from kvcalc.cost.forward import section_ops
 from kvcalc.cost.roofline import stage_seconds
@@ -116,7 +115,7 @@ def choose(local: Local) -> Tried:
     """
     units = units_of(local)
     everything = PlacementOptions()
-    starts = [everything, PlacementOptions(cpu_moe=True)] if _has_experts(local.model) else [everything]
+    starts = [everything, PlacementOptions(cpu_moe=True)] if local.model.is_mixture else [everything]
     best: Tried | None = None
     best_seconds = float("inf")
     beyond: Tried | None = None
@@ -144,10 +143,6 @@ def choose(local: Local) -> Tried:
 def _are_alike(devices: Sequence[HardwareProfile]) -> bool:
     """Whether no layer is faster on one device than on another."""
     return len({device.name for device in devices}) <= 1
-
-
-def _has_experts(model: ModelProfile) -> bool:
-    return any(isinstance(block.mlp, Mixture) for block in model.block_counts)
 
 
 def _fixed(local: Local, tried: Tried) -> tuple[int, ...]:

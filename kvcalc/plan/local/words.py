@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kvcalc.engines.llama_cpp.placement import Placement
     from kvcalc.plan.local.setup import LocalSetup
 
-__all__ = ["headline", "layers_note", "placement_words", "published_note"]
+__all__ = ["headline", "layers_note", "placement_words", "published_note", "rate_text"]
 
 _SLOW = 10
 
@@ -28,15 +28,16 @@ def headline(setup: LocalSetup, placement: Placement, *, context: int, parallel:
         f"{parallel} x " * (parallel > 1) + f"{context:,}-token context",
     ]
     if speed is not None:
-        bound = _speed(speed.tokens_per_s)
+        bound = rate_text(speed.tokens_per_s)
         if speed.estimated_tokens_per_s is None:
             parts.append(f"at most {bound} tokens/s")
         else:
-            parts.append(f"about {_speed(speed.estimated_tokens_per_s)} tokens/s (bound {bound})")
+            parts.append(f"about {rate_text(speed.estimated_tokens_per_s)} tokens/s (bound {bound})")
     return "; ".join(parts)
 
 
-def _speed(tokens_per_s: float) -> str:
+def rate_text(tokens_per_s: float) -> str:
+    """Return a speed without more digits than matter: ``8.4``, ``1,250``."""
     return f"{tokens_per_s:,.0f}" if tokens_per_s >= _SLOW else f"{tokens_per_s:.2g}"
 
 

@@ -6,16 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.reports.simulate import QUANTILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from kvcalc.core.requests import Request
 
-__all__ = ["STATISTICS", "Traffic", "traffic_of"]
-
-# Statistics of a limit, and the share of requests that stays below it.
-STATISTICS: Mapping[str, float] = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+__all__ = ["Traffic", "traffic_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,4 +101,4 @@ def traffic_of(requests: Iterable[Request], *, rate_per_s: float, prefix_share: 
 def _quantiles(lengths: list[int]) -> dict[str, int]:
     """Return quantiles of sorted lengths."""
     last = len(lengths) - 1
-    return {name: lengths[min(last, int(share * len(lengths)))] for name, share in STATISTICS.items()}
+    return {name: lengths[min(last, int(share * len(lengths)))] for name, share in QUANTILES.items()}

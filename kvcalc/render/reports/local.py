@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.core.units import bytes_text, count_text, counted, number_text
+from kvcalc.plan.local.words import rate_text
 from kvcalc.render.layout import Text
 from kvcalc.render.tables import engine_text, grid, heading, note_lines
 
@@ -27,7 +28,6 @@ __all__ = [
 ]
 
 # Tokens a second below which a digit after the point counts.
-_SLOW = 10
 _BAR_HEIGHT = 60
 
 
@@ -55,29 +55,25 @@ def speed_lines(report: LocalReport) -> list[Part]:
     if speed is not None:
         lines += [Text(), Text(_speed_words(speed))]
     if other is not None:
-        rate = "" if other.tokens_per_s is None else f": at most {_rate(other.tokens_per_s)} tokens/s"
+        rate = "" if other.tokens_per_s is None else f": at most {rate_text(other.tokens_per_s)} tokens/s"
         lines.append(Text(f"llama.cpp's own --fit takes {_fit_words(other)}{rate}"))
     return lines
 
 
 def _speed_words(speed: LocalSpeed) -> str:
     """Return bounds and estimates of decode and prefill, in one line."""
-    words = f"decode: at most {_rate(speed.tokens_per_s)} tokens/s at {number_text(speed.context)} tokens"
+    words = f"decode: at most {rate_text(speed.tokens_per_s)} tokens/s at {number_text(speed.context)} tokens"
     if speed.estimate_low_s and speed.estimate_high_s:
-        words += f", estimated {_rate(1 / speed.estimate_high_s)} to {_rate(1 / speed.estimate_low_s)}"
+        words += f", estimated {rate_text(1 / speed.estimate_high_s)} to {rate_text(1 / speed.estimate_low_s)}"
     if speed.sequences > 1 and speed.all_tokens_per_s is not None:
-        words += f" ({speed.sequences} sequences together at most {_rate(speed.all_tokens_per_s)})"
+        words += f" ({speed.sequences} sequences together at most {rate_text(speed.all_tokens_per_s)})"
     if speed.prefill_tokens_per_s is None:
         return words
-    words += f"; prefill: at most {_rate(speed.prefill_tokens_per_s)} in batches of {speed.micro_batch}"
+    words += f"; prefill: at most {rate_text(speed.prefill_tokens_per_s)} in batches of {speed.micro_batch}"
     if speed.overlapping_micro_batches > 1:
         words += f", {speed.overlapping_micro_batches} of them on their way together"
     low, high = speed.prefill_estimate_low_tokens_per_s, speed.prefill_estimate_high_tokens_per_s
-    return words if low is None or high is None else f"{words}, estimated {_rate(low)} to {_rate(high)}"
-
-
-def _rate(tokens_per_s: float) -> str:
-    return f"{tokens_per_s:,.0f}" if tokens_per_s >= _SLOW else f"{tokens_per_s:.2g}"
+    return words if low is None or high is None else f"{words}, estimated {rate_text(low)} to {rate_text(high)}"
 
 
 def _fit_words(other: EngineFit) -> str:
@@ -139,7 +135,7 @@ def models_parts(report: ModelsFitReport) -> list[Part]:
 
 
 def _model_cells(row: RunnableModel) -> list[str]:
-    rate = "-" if row.tokens_per_s is None else _rate(row.tokens_per_s)
+    rate = "-" if row.tokens_per_s is None else rate_text(row.tokens_per_s)
     return [row.model, count_text(row.parameters), row.weights, bytes_text(row.total_bytes), row.stands, rate]
 
 

@@ -106,13 +106,7 @@ def _legend(report: PlanReport) -> list[Part]:
 
 
 def _row(option: PlanOption) -> list[str]:
-    sizes = {
-        "TP": option.tensor_parallel,
-        "PP": option.pipeline_parallel,
-        "EP": option.expert_parallel,
-        "DP": option.data_parallel,
-    }
-    layout = " ".join(f"{name}{size}" for name, size in sizes.items() if size > 1) or "TP1"
+    layout = " ".join(f"{name}{size}" for name, size in option.parallel_sizes.items()) or "TP1"
     drafted = f" +{option.draft or 'ngram'}" if option.gamma else ""
     return [
         f"{option.rank}{'*' if option.pareto else ''}",

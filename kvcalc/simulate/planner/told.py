@@ -21,13 +21,7 @@ __all__ = ["answer_text", "layout_text", "plan_notes", "why_lines"]
 
 def layout_text(option: PlanOption) -> str:
     """Return the spread of a replica: ``TP 2``."""
-    sizes = {
-        "TP": option.tensor_parallel,
-        "PP": option.pipeline_parallel,
-        "EP": option.expert_parallel,
-        "DP": option.data_parallel,
-    }
-    return " ".join(f"{name} {size}" for name, size in sizes.items() if size > 1) or "TP 1"
+    return " ".join(f"{name} {size}" for name, size in option.parallel_sizes.items()) or "TP 1"
 
 
 def answer_text(outcome: Planned, demand: Demand) -> str:
