@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from kvcalc.core.errors import InputError, KvcalcError, ProfileError, UnknownNameError, UnsupportedError
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
+    from kvcalc.core.reports.catalogue import QuantsReport
     from kvcalc.core.reports.check import CheckReport
     from kvcalc.core.reports.checks import ChecksReport
     from kvcalc.core.reports.common import ExplainedStep, Report
@@ -68,7 +69,6 @@ if TYPE_CHECKING:
     from kvcalc.core.reports.levers import LeversReport
     from kvcalc.core.reports.measure import BenchReport, CrosscheckReport
     from kvcalc.core.reports.plan import PlanReport
-    from kvcalc.core.reports.quants import QuantsReport
     from kvcalc.core.reports.reconcile import ReconcileReport
     from kvcalc.core.reports.roofline import RooflineReport
     from kvcalc.core.reports.simulate import Capacity, SimulateReport
@@ -183,7 +183,7 @@ _HOME = {
     "demo.kv_cache": ("KvCacheReport",),
     "demo.batching": ("BatchingReport",),
     "demo.drift": ("DriftReport",),
-    "core.reports.quants": ("QuantsReport",),
+    "core.reports.catalogue": ("QuantsReport",),
     "core.reports.common": ("Report", "ExplainedStep"),
     "core.reports.checks": ("ChecksReport",),
     "core.errors": ("InputError", "KvcalcError", "ProfileError", "UnknownNameError", "UnsupportedError"),

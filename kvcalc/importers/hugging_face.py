@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import KvcalcError, ProfileError, UnsupportedError, did_you_mean
-from kvcalc.core.model import ModelProfile
+from kvcalc.core.model import Attention, ModelProfile
 from kvcalc.core.provenance import Source
 from kvcalc.files import read_text, unique_keys
 from kvcalc.importers.config_reader import Config, KeyUse
 from kvcalc.importers.contradictions import contradiction_notes
-from kvcalc.importers.conversion import prediction_layers, rotary_factors
 from kvcalc.importers.families import find_rule, known_types
 from kvcalc.importers.families.refused import REFUSED
 from kvcalc.importers.misspelt import refuse_misspelt
@@ -24,7 +23,9 @@ from kvcalc.importers.unread import looks_relevant, refuse_unread
 from kvcalc.importers.wrappers import TEXT_PARTS, checkpoint_dtype, nested_configs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from kvcalc.core.model import Block
 
 __all__ = ["import_config", "lint", "read_config", "read_config_file"]
 
@@ -119,8 +120,8 @@ def import_config(
         towers=towers,
         matrix_parameters=shape.matrix_parameters,
         vector_parameters=shape.vector_parameters,
-        rotary_factors=rotary_factors(text, shape.blocks),
-        prediction_layers=prediction_layers(text),
+        rotary_factors=_rotary_factors(text, shape.blocks),
+        prediction_layers=_prediction_layers(text),
         sources={"config": source},
         provenance={"default": "config"},
         notes=(*shape.notes, *unknown, *formats.notes, *_default_notes(uses), *contradiction_notes(chain)),
@@ -262,3 +263,35 @@ def _at(data: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     for key in path.split("."):
         data = data[key]
     return data
+
+
+def _rotary_factors(text: Config, blocks: Iterable[Block]) -> int:
+    """Return the elements of the rotary factors: Llama 3.1's for each pair of a head's dimensions, or LongRoPE's lists.
+
+    Args:
+        text: the text model's config.
+        blocks: its layers.
+
+    Source: llama.cpp, ``convert_hf_to_gguf.py``, ``generate_extra_tensors`` (``rope_freqs``, ``rope_factors_long`` and
+    ``rope_factors_short``).
+    """
+    scaling = next((text.raw(key) for key in ("rope_scaling", "rope_parameters") if text.has(key)), None)
+    if not isinstance(scaling, dict):
+        return 0
+    if "llama3" in (scaling.get("rope_type"), scaling.get("type")):
+        mixers = (mixer for block in blocks for mixer in block.mixers)
+        return next((mixer.head_dim // 2 for mixer in mixers if isinstance(mixer, Attention)), 0)
+    given = next(key for key in ("rope_scaling", "rope_parameters") if text.has(key))
+    part = text.child(given)
+    lists = [part.raw(key, default=None) for key in ("long_factor", "short_factor")]
+    return sum(len(factors) for factors in lists if isinstance(factors, list))
+
+
+def _prediction_layers(text: Config) -> int:
+    """Count the layers behind the others that predict further tokens.
+
+    Raises:
+        ProfileError: the config names no whole number of them.
+    """
+    key = "num_nextn_predict_layers"
+    return text.integer(key, least=0) if text.has(key) else 0

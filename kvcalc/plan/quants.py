@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import UnsupportedError
-from kvcalc.core.reports.quants import QuantRow, QuantsReport
+from kvcalc.core.reports.catalogue import QuantRow, QuantsReport
 from kvcalc.core.search import largest
 from kvcalc.core.units import bytes_text
 from kvcalc.engines.llama_cpp import LlamaCppOptions, layout

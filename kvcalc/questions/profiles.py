@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
     from kvcalc.core.hardware import HardwareProfile
     from kvcalc.core.model import ModelProfile
-    from kvcalc.core.reports.models_fit import ModelsFitReport
-    from kvcalc.core.reports.quants import QuantsReport
+    from kvcalc.core.reports.catalogue import ModelsFitReport, QuantsReport
     from kvcalc.importers.config_reader import KeyUse
     from kvcalc.profiles.catalog import Kind
 

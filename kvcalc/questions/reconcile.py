@@ -231,7 +231,7 @@ def _card(
 
 def _logged_gpu(text: str) -> HardwareProfile | None:
     """Return the accelerator that a log names, from the catalogue; none where it names none that is there."""
-    from kvcalc.engines.logs.cards import card_names
+    from kvcalc.engines.logs.names import card_names
 
     for name in card_names(text):
         try:

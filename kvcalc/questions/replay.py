@@ -11,7 +11,7 @@ from kvcalc.files import read_json
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kvcalc.core.reports.steps import StepsReport
+    from kvcalc.core.reports.simulate import StepsReport
 
 __all__ = ["replay_steps"]
 
@@ -30,7 +30,7 @@ def replay_steps(scenario: str | Path | Mapping[str, Any]) -> StepsReport:
         InputError: a file that is no such scenario.
         ProfileError: a file that cannot be read.
     """
-    from kvcalc.core.reports.steps import StepsReport
+    from kvcalc.core.reports.simulate import StepsReport
     from kvcalc.simulate.replay import replay
 
     where = str(scenario) if isinstance(scenario, str | Path) else ""

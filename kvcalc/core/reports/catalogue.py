@@ -8,7 +8,16 @@ from typing import ClassVar
 from kvcalc.core.figures import figure
 from kvcalc.core.reports.common import Report
 
-__all__ = ["GpuEntry", "GpusReport", "ModelEntry", "ModelsReport"]
+__all__ = [
+    "GpuEntry",
+    "GpusReport",
+    "ModelEntry",
+    "ModelsFitReport",
+    "ModelsReport",
+    "QuantRow",
+    "QuantsReport",
+    "RunnableModel",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,3 +104,83 @@ class GpusReport(Report):
     of: int
 
     listed: ClassVar = "rows"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantRow:
+    """One recipe.
+
+    Args:
+        recipe: its name.
+        total_bytes: bytes of the file's tensors.
+        bits_per_weight: bits of an element in the mean.
+        mixture: matrices of each type, the most bytes first.
+        needs_imatrix: whether the tool makes it only with an importance matrix.
+        fits: whether weights, and the cache at the context, are within the memory; none where no memory is given.
+        max_context: the most tokens of one sequence whose cache is within it beside the weights; 0 where it holds none.
+    """
+
+    recipe: str
+    total_bytes: int
+    bits_per_weight: float
+    mixture: str
+    needs_imatrix: bool
+    fits: bool | None = None
+    max_context: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class QuantsReport(Report):
+    """A model's file by every recipe, the largest first."""
+
+    schema: str = "kvcalc.quants/1"
+    model: str
+    context: int
+    memory_bytes: int | None
+    rows: tuple[QuantRow, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnableModel:
+    """A model, and the largest quantization of it that the machine holds.
+
+    Args:
+        model: its name.
+        parameters: its parameters.
+        weights: the recipe of its file.
+        total_bytes: bytes of the file's tensors.
+        stands: ``devices``, ``devices and host`` or ``host``.
+        tokens_per_s: decoded tokens a second of one sequence at most; none where a device's rates are not known.
+    """
+
+    model: str
+    parameters: int
+    weights: str
+    total_bytes: int = field(metadata=figure("file"))
+    stands: str
+    tokens_per_s: float | None = field(metadata=figure("tokens/s at most", "higher"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ModelsFitReport(Report):
+    """Models that a machine runs: those on its devices alone first, the largest first.
+
+    Args:
+        devices: the devices.
+        host_memory_bytes: the host's memory; none where it is not known.
+        context: tokens of one sequence, whose cache is counted.
+        rows: the models.
+        too_large_models: models of which no quantization fits.
+        unknown_models: models whose files are not known.
+        notes: what a user should know.
+    """
+
+    schema: str = "kvcalc.models_fit/1"
+    devices: tuple[str, ...]
+    host_memory_bytes: int | None
+    context: int
+    rows: tuple[RunnableModel, ...]
+    too_large_models: int
+    unknown_models: int
+    notes: tuple[str, ...] = ()

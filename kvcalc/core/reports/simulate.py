@@ -1,9 +1,9 @@
-"""A serving run under load: the answer of ``kvcalc simulate``."""
+"""A serving run under load, or a scheduler's steps: the answers of ``kvcalc simulate`` and its ``--steps``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.figures import figure
 from kvcalc.core.reports.common import Report
@@ -23,6 +23,7 @@ __all__ = [
     "ServerSetup",
     "ServingSummary",
     "SimulateReport",
+    "StepsReport",
     "limit_text",
 ]
 
@@ -286,4 +287,23 @@ class SimulateReport(Report):
     percentiles_s: Mapping[str, tuple[float, ...]]
     loads: tuple[LoadRow, ...] = ()
     capacity: Capacity | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class StepsReport(Report):
+    """The steps of a scenario on a step clock, in the form in which engines' own were recorded.
+
+    Args:
+        name: the scenario's name.
+        steps: for each step its number, what was ``scheduled`` (tokens of each request, in order), ``new``,
+            ``resumed``, ``preempted`` and ``finished`` requests, how many are ``running`` and ``waiting``, free blocks
+            after scheduling and at the end, and ``prefix_hit_tokens``.
+        totals: their sums.
+    """
+
+    name: str
+    steps: tuple[Mapping[str, Any], ...]
+    totals: Mapping[str, Any]
+    schema: str = "kvcalc.steps/1"
     notes: tuple[str, ...] = ()

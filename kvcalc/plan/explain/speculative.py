@@ -14,7 +14,7 @@ from kvcalc.plan.contexts import default_context
 from kvcalc.plan.explain.text import ASKED, total
 from kvcalc.plan.explain.times import time_steps
 from kvcalc.plan.speculative.limits import batch_limit
-from kvcalc.plan.speculative.memory import draft_memory
+from kvcalc.plan.speculative.passes import draft_memory
 from kvcalc.plan.speculative.report import ask
 from kvcalc.plan.steps import timed_step
 

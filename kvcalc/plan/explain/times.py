@@ -1,4 +1,4 @@
-"""Explaining the times of a pass: memory, compute and links, everything overlapped or one operator after another."""
+"""Explaining ridge points, and the times of a pass: memory, compute and links, overlapped or one after another."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kvcalc.core.cost_types import OpCost
 from kvcalc.core.reports.common import ExplainedStep
 from kvcalc.core.sums import added
 from kvcalc.core.traced import digits, larger, named, term_of
-from kvcalc.cost.roofline import op_seconds, stage_seconds
+from kvcalc.cost.roofline import op_seconds, ridge_flop_per_byte, stage_seconds
 from kvcalc.plan.explain.named import named_hardware, named_link, named_op
 from kvcalc.plan.explain.text import profile_source
 from kvcalc.plan.steps import required_hardware
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kvcalc.plan.deployment import Deployment
     from kvcalc.plan.steps import TimedStep
 
-__all__ = ["time_steps"]
+__all__ = ["explain_roofline", "time_steps"]
 
 # Sums over the operators of a stage by what they are called, and the fields of an operator that are summed.
 _SUMS = {
@@ -110,3 +110,22 @@ class _Sources:
         names = dict.fromkeys(self._hardware.peak_name(op.unit) for op in ops if op.flop)
         found = (profile_source(self._hardware, f"peak_flop_per_s.{name}") for name in names)
         return tuple(dict.fromkeys(source for sources in found for source in sources))
+
+
+def explain_roofline(hardware: HardwareProfile) -> tuple[ExplainedStep, ...]:
+    """Return the steps behind an accelerator's ridge points."""
+    bandwidth = hardware.memory_bandwidth_bytes_per_s
+    return tuple(
+        ExplainedStep(
+            quantity=f"ridge point, {unit}",
+            formula="peak / bandwidth",
+            expression=f"{peak!r} / {bandwidth!r}",
+            value=ridge_flop_per_byte(peak, bandwidth),
+            unit="FLOP/B",
+            sources=(
+                *profile_source(hardware, f"peak_flop_per_s.{unit}"),
+                *profile_source(hardware, "memory_bandwidth_bytes_per_s"),
+            ),
+        )
+        for unit, peak in hardware.peak_flop_per_s.items()
+    )

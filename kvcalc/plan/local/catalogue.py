@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import KvcalcError, UnsupportedError
 from kvcalc.core.formats import FORMATS, parse_format
-from kvcalc.core.reports.models_fit import ModelsFitReport, RunnableModel
+from kvcalc.core.reports.catalogue import ModelsFitReport, RunnableModel
 from kvcalc.core.units import GIB, MIB, counted
 from kvcalc.core.workload import Formats, decode_step
 from kvcalc.cost.parameters import parameters

@@ -1,4 +1,4 @@
-"""Costs of draft and verification at a batch and context: every time is that of a pass of `forward_cost`.
+"""Costs of draft and verification at a batch and context, in time and memory: every time is that of a `forward_cost`.
 
 Bounds are `step_time`'s; estimates are `estimate_time`'s, with what the engine's host takes between the passes.
 """
@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Literal
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.records import dataclass
+from kvcalc.core.reports.speculative import DraftMemory
 from kvcalc.core.sums import added
 from kvcalc.cost.roofline import step_time
+from kvcalc.cost.sharding import rank_cache
 from kvcalc.cost.speculation import expected_tokens_of_tree, tree_acceptance
+from kvcalc.plan.rank_memory import memory_needed
 from kvcalc.plan.room import fit_reason
 from kvcalc.plan.speculative.estimated import CORRECTION, EstimatedRounds, Ratios, pass_cost
-from kvcalc.plan.speculative.memory import speculation_memory
 from kvcalc.plan.speculative.placing import drafted
 from kvcalc.plan.steps import required_hardware
 
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from kvcalc.plan.speculative.acceptance import Acceptance
     from kvcalc.plan.speculative.methods import Drafter
 
-__all__ = ["Kind", "Outcome", "Passes", "Ratios", "Speculation"]
+__all__ = ["Kind", "Outcome", "Passes", "Ratios", "Speculation", "draft_memory", "speculation_memory"]
 
 # Which time of a pass: a sequence passes all pipeline stages, so that the ideal one is the sum over them.
 Kind = Literal["latency_s", "serial_s", "estimate_s"]
@@ -206,3 +208,30 @@ class Speculation:
 @lru_cache(maxsize=1024)
 def _expected(tree: DraftTree, by_depth: tuple[float, ...]) -> float:
     return expected_tokens_of_tree(tree, tree_acceptance(tree, by_depth))
+
+
+def draft_memory(target: Deployment, drafter: Drafter, tree: DraftTree, *, batch: int, context: int) -> DraftMemory:
+    """Return the memory of draft and drafted tokens on the fullest GPU.
+
+    The slots that are looked ahead are one for each drafted token, in windowed layers too: a rejection must leave the
+    window as it was. A recurrent state cannot be cut back, so each drafted token needs a copy of it (vLLM 0.32,
+    MambaSpec.num_speculative_blocks).
+    """
+    gamma = len(tree.level_widths)
+    runs = drafter.runs(gamma)
+    weights = drafter.weight_bytes(gamma)
+    cache = 0
+    if runs is not None and drafter.keeps_cache:
+        held = rank_cache(runs.model, runs.formats, runs.parallel, tokens=context + tree.nodes, batch=batch)
+        cache = held.growing + held.state + held.cross
+    ahead = rank_cache(target.model, target.formats, target.parallel, tokens=tree.nodes, batch=batch)
+    lookahead = ahead.growing + tree.nodes * ahead.state
+    return DraftMemory(
+        weight_bytes=weights, kv_bytes=cache, lookahead_bytes=lookahead, total_bytes=weights + cache + lookahead
+    )
+
+
+def speculation_memory(target: Deployment, drafter: Drafter, tree: DraftTree, *, batch: int, context: int) -> int:
+    """Return the bytes that the target and what speculation adds need on the fullest GPU."""
+    added = draft_memory(target, drafter, tree, batch=batch, context=context).total_bytes
+    return memory_needed(target, tokens=context, batch=batch) + added

@@ -16,10 +16,9 @@ from kvcalc.plan.estimates import estimated_with
 from kvcalc.plan.formats import format_names
 from kvcalc.plan.speculative.acceptance import Acceptance
 from kvcalc.plan.speculative.limits import batch_limit, largest_draft
-from kvcalc.plan.speculative.memory import draft_memory
 from kvcalc.plan.speculative.methods import drafter
 from kvcalc.plan.speculative.options import check_gamma
-from kvcalc.plan.speculative.passes import Passes, Speculation
+from kvcalc.plan.speculative.passes import Passes, Speculation, draft_memory
 from kvcalc.plan.speculative.placing import drafted
 from kvcalc.plan.speculative.rules import quoted_rules
 from kvcalc.plan.steps import hardware_notes, required_hardware

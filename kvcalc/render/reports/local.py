@@ -10,9 +10,9 @@ from kvcalc.render.layout import Text
 from kvcalc.render.tables import engine_text, grid, heading, note_lines
 
 if TYPE_CHECKING:
+    from kvcalc.core.reports.catalogue import ModelsFitReport, RunnableModel
     from kvcalc.core.reports.local import LocalReport, LocalSizeReport, PlaceBytes
     from kvcalc.core.reports.local_speed import EngineFit, LocalSpeed
-    from kvcalc.core.reports.models_fit import ModelsFitReport, RunnableModel
     from kvcalc.render.charts import Spec
     from kvcalc.render.layout import Grid, Part
 

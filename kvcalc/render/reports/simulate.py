@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from kvcalc.core.reports.simulate import Capacity, ServerSetup, ServingSummary, SimulateReport
-    from kvcalc.core.reports.steps import StepsReport
+    from kvcalc.core.reports.simulate import Capacity, ServerSetup, ServingSummary, SimulateReport, StepsReport
     from kvcalc.render.charts import Axis, Spec
     from kvcalc.render.layout import Part
 

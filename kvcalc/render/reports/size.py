@@ -11,7 +11,7 @@ from kvcalc.render.tables import differs, engine_text, facts, formats_text, grid
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kvcalc.core.reports.quants import QuantRow, QuantsReport
+    from kvcalc.core.reports.catalogue import QuantRow, QuantsReport
     from kvcalc.core.reports.size import SizeReport, WeightSize
     from kvcalc.render.layout import Part
 

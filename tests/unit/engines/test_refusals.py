@@ -3,7 +3,7 @@
 import pytest
 
 from kvcalc.engines.logs import read_log
-from kvcalc.engines.logs.cards import card_names
+from kvcalc.engines.logs.names import card_names
 
 ENGINE = "(EngineCore_DP0 pid=7) INFO 11-06 10:50:01 [core.py:93] Initializing a V1 LLM engine (v0.11.2) with config: model='a/b', max_seq_len=8192"
 LOADED = "(EngineCore_DP0 pid=7) INFO 11-06 10:50:41 [gpu_model_runner.py:2653] Model loading took 14.9889 GiB and 9.1 seconds"

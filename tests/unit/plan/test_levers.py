@@ -5,7 +5,7 @@ import pytest
 import kvcalc
 from kvcalc.core.units import GIB
 from kvcalc.plan.levers.catalogue import LEVERS, apply_levers, parse_levers
-from kvcalc.plan.levers.headlines import memory_factor
+from kvcalc.plan.levers.report import memory_factor
 from kvcalc.render.output import render
 
 ENTRY = 32 * 32 * (128 + 128) * 2  # llama2-7b in 16 bits

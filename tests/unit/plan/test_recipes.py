@@ -15,7 +15,7 @@ from kvcalc.engines.llama_cpp.tensors import VECTORS, gguf_tensors, unlisted
 from kvcalc.engines.options import EngineOptions
 
 if TYPE_CHECKING:
-    from kvcalc.core.reports.quants import QuantRow
+    from kvcalc.core.reports.catalogue import QuantRow
 
 _TABLE = 128_256 * 4096
 _DOWN = 14336 * 4096
