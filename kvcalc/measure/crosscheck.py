@@ -225,25 +225,25 @@ def _measured(
 ) -> _Measured:
     """Bench, steps, bench; what was done before an interruption."""
     benched = asked.hardware is None
-    plan = Plan.asked((found.formats.weights.name for found in asked.deployments), asked.rounds)
-    found = _Measured()
+    plan = Plan.asked((deployment.formats.weights.name for deployment in asked.deployments), asked.rounds)
+    outcome = _Measured()
     if benched:
-        found.before, found.interrupted = measured_probes(device, plan, progress=progress)
-    if found.interrupted:
+        outcome.before, outcome.interrupted = measured_probes(device, plan, progress=progress)
+    if outcome.interrupted:
         raise KeyboardInterrupt
     try:
         for deployment in asked.deployments:
-            _time_steps(found, deployment, device, asked, progress, measured)
+            _time_steps(outcome, deployment, device, asked, progress, measured)
         if speculation is not None:
             progress("speculative decoding")
-            found.speculation = speculation()
+            outcome.speculation = speculation()
         if benched:
-            found.after, found.interrupted = measured_probes(device, plan, progress=progress)
+            outcome.after, outcome.interrupted = measured_probes(device, plan, progress=progress)
     except KeyboardInterrupt:
-        if not found.steps:
+        if not outcome.steps:
             raise
-        found.interrupted = True
-    return found
+        outcome.interrupted = True
+    return outcome
 
 
 def _time_steps(

@@ -101,8 +101,8 @@ def _store_kernel(
         within = wide < value_width
         kv_head = head - heads - kv_heads
         value = tl.load(values + row * value_row + kv_head * value_width + wide, mask=within)
-        place = ((sequence * kv_heads + kv_head) * places + slot) * value_width
-        tl.store(cached_values + place + wide, value, mask=within)
+        index = ((sequence * kv_heads + kv_head) * places + slot) * value_width
+        tl.store(cached_values + index + wide, value, mask=within)
 
 
 @triton.jit

@@ -218,14 +218,14 @@ def find_device(name: str = "auto") -> Device:
 
 
 def _cuda(torch: Any) -> Device:
-    found = torch.cuda.get_device_properties(0)
+    properties = torch.cuda.get_device_properties(0)
     versions = {"torch": str(torch.__version__), "cuda": str(torch.version.cuda), "driver": _driver(torch)}
     return Device(
         kind="cuda",
-        title=found.name,
-        architecture=f"sm_{found.major}{found.minor}",
-        memory_bytes=found.total_memory,
-        last_level_cache_bytes=getattr(found, "L2_cache_size", 0),
+        title=properties.name,
+        architecture=f"sm_{properties.major}{properties.minor}",
+        memory_bytes=properties.total_memory,
+        last_level_cache_bytes=getattr(properties, "L2_cache_size", 0),
         threads=0,
         versions=versions,
     )
@@ -236,8 +236,8 @@ def _driver(torch: Any) -> str:
     match = re.search(r"Kernel Module.*?\s(\d+\.[\d.]+)", " ".join(_lines(_GPU_DRIVER)))
     if match is not None:
         return match[1]
-    found = getattr(torch._C, "_cuda_getDriverVersion", None)  # noqa: SLF001  no public name
-    return f"for CUDA {found()}" if found is not None else "not known"
+    version = getattr(torch._C, "_cuda_getDriverVersion", None)  # noqa: SLF001  no public name
+    return f"for CUDA {version()}" if version is not None else "not known"
 
 
 def _cpu(torch: Any) -> Device:
@@ -270,8 +270,8 @@ def _meminfo(name: str) -> int:
 
 
 def _number(path: Path) -> int | None:
-    found = _lines(path)
-    return int(found[0]) if found and found[0].strip().isdigit() else None
+    lines = _lines(path)
+    return int(lines[0]) if lines and lines[0].strip().isdigit() else None
 
 
 def _lines(path: Path) -> list[str]:

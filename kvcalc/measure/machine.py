@@ -147,10 +147,10 @@ def _streams(device: Device, size: int) -> list[Case]:
     vector = make.tensor(2048, scale=1.0)
     times = max(1, _SMALL_SETS[-1] // 4 // size)
 
-    def case(kind: str, name: str, work: Callable[[], object], moved: int, held: int) -> Case:
+    def case(kind: str, name: str, work: Callable[[], object], moved: int, working_set_bytes: int) -> Case:
         def made(timing: Timing) -> Probe:
             op = OpCost(name=name, part="other", unit="fp32", io_bytes=moved)
-            return Probe(kind=kind, name=name, format="fp32", op=op, timing=timing, working_set_bytes=held)
+            return Probe(kind=kind, name=name, format="fp32", op=op, timing=timing, working_set_bytes=working_set_bytes)
 
         return Case(probe=made, call=lambda: [work() for _ in range(times)], times=times)
 

@@ -102,10 +102,10 @@ def can_pack(dtype: Any, device: Device) -> bool:
         return False
     square, vector = torch.ones(16, 16, dtype=dtype), torch.ones(1, 16, dtype=dtype)
     try:
-        found = PACKED(vector, packed(square), None)
+        product = PACKED(vector, packed(square), None)
     except (AttributeError, RuntimeError):
         return False
-    return bool((found == F.linear(vector, square)).all())
+    return bool((product == F.linear(vector, square)).all())
 
 
 def usual_products(dtype: Any, device: Device) -> Products:

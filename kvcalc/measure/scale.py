@@ -59,12 +59,12 @@ def _shares(counts: Sequence[int], total: int) -> list[int]:
     ([1, 3], [6, 2], [0, 1])
     """
     whole = sum(counts)
-    order = sorted(range(len(counts)), key=lambda place: -counts[place])
+    order = sorted(range(len(counts)), key=lambda kind: -counts[kind])
     dealt = [0] * len(counts)
-    for place in order[:total]:
-        dealt[place] = 1
+    for kind in order[:total]:
+        dealt[kind] = 1
     while sum(dealt) < total:
-        short = [counts[place] * total / whole - dealt[place] for place in range(len(counts))]
+        short = [counts[kind] * total / whole - dealt[kind] for kind in range(len(counts))]
         dealt[max(order, key=short.__getitem__)] += 1
     return dealt
 
@@ -74,12 +74,12 @@ def run_bytes(model: ModelProfile, formats: Formats, *, batch: int, context: int
 
     A tied table is held a second time where it is prepacked, and so is, for a moment, the largest matrix.
     """
-    held = cache_bytes(model, context, formats)
+    cache_size = cache_bytes(model, context, formats)
     head = head_matrix(model)
     rows = 0 if head is None else head.outputs
     copy = 0 if head is None else formats.of("head").bytes(head.elements)
     beside = formats.hidden.bytes(batch * rows) + copy + batch * _scores_bytes(model, formats, context)
-    needed = weight_bytes(model, formats) + batch * (held.growing + held.state) + beside
+    needed = weight_bytes(model, formats) + batch * (cache_size.growing + cache_size.state) + beside
     return int(needed + max(_MIN_BESIDE_BYTES, _BESIDE * needed))
 
 
@@ -99,15 +99,15 @@ def fit_layers(model: ModelProfile, formats: Formats, *, batch: int, context: in
     Raises:
         InputError: not even one does.
     """
-    most = _most_layers(model, lambda cut: run_bytes(cut, formats, batch=batch, context=context) <= memory_bytes)
-    if not most:
+    layers = _most_layers(model, lambda cut: run_bytes(cut, formats, batch=batch, context=context) <= memory_bytes)
+    if not layers:
         needed = run_bytes(with_layers(model, 1), formats, batch=batch, context=context)
         raise InputError(
             f"one layer of {model.name} with {batch} x {context:,} tokens needs {bytes_text(needed)}, "
             f"more than {bytes_text(memory_bytes)}",
             hint="give a smaller model, batch or context, or --weights bf16",
         )
-    return with_layers(model, most)
+    return with_layers(model, layers)
 
 
 def _most_layers(model: ModelProfile, fits: Callable[[ModelProfile], bool]) -> int:
@@ -154,9 +154,11 @@ def check_memory(
     needed = run_bytes(model, formats, batch=batch, context=context)
     if needed <= free_bytes:
         return
-    most = _most_layers(model, lambda cut: run_bytes(cut, formats, batch=batch, context=context) <= free_bytes)
+    layers = _most_layers(model, lambda cut: run_bytes(cut, formats, batch=batch, context=context) <= free_bytes)
     room = (
-        f"--layers {most} would fit" if most else "not even one layer would fit: give a smaller model, batch or context"
+        f"--layers {layers} would fit"
+        if layers
+        else "not even one layer would fit: give a smaller model, batch or context"
     )
     raise InputError(
         f"{model.name} in {formats.weights.name} with {batch} x {context:,} tokens needs {bytes_text(needed)} "

@@ -127,8 +127,8 @@ class StateLayer:
         decay = torch.exp(-step * vectors["decay"].float().exp())
         taken = (take * step[..., None])[..., None] * inputs[:, :, None]
         state.mul_(decay[..., None, None]).add_(taken)
-        found = torch.matmul(read[:, :, None].to(state.dtype), state)[:, :, 0]
-        return (found + inputs * vectors["skip"].float()[:, None]).flatten(1).to(convolved.dtype)
+        outputs = torch.matmul(read[:, :, None].to(state.dtype), state)[:, :, 0]
+        return (outputs + inputs * vectors["skip"].float()[:, None]).flatten(1).to(convolved.dtype)
 
     def _delta(self, convolved: Any, numbers: Any, state: Any) -> Any:
         """The old value under a key is replaced: S = a S + k (b (v - a k S)), y = q S."""
@@ -144,10 +144,10 @@ class StateLayer:
         decay = torch.exp(-rate * vectors["decay"].float().exp())[..., None]
         query = query / math.sqrt(mixer.key_dim)
         both = torch.stack((key, query), dim=2).to(state.dtype)
-        old, found = (torch.matmul(both, state) * decay[..., None]).unbind(2)
+        old, read_state = (torch.matmul(both, state) * decay[..., None]).unbind(2)
         change = (value - old) * torch.sigmoid(share)[..., None]
         state.mul_(decay[..., None]).add_(key[..., None] * change[:, :, None])
-        read = found + (query * key).sum(-1, keepdim=True) * change
+        read = read_state + (query * key).sum(-1, keepdim=True) * change
         return read.flatten(1).to(convolved.dtype)
 
     def _per_head(self, vectors: Any, groups: int) -> Any:

@@ -148,13 +148,15 @@ def timed_steps(
         before = device.requested_bytes()
         products = fastest_products(name, device, read_bytes=int(weight_bytes(model, formats)))
         decoder = Decoder(model, weights=name, device=device, products=products)
-        held = None if before is None else (device.requested_bytes() or 0) - before - decoder.make.pool_bytes
+        decoder_bytes = None if before is None else (device.requested_bytes() or 0) - before - decoder.make.pool_bytes
         variants = [kernels_of(variant, device) for variant in kernels]
         cells = [(batch, context) for context in contexts for batch in batches]
         room = int(_ROOM * device.free_bytes()) // len(variants)
         for group in in_groups(cells, lambda cell: _cache_size(deployment, *cell), room):
             progress(f"{model.name} in {name}: {len(group) * len(variants)} steps, {rounds} rounds")
-            prepared = [_prepare(decoder, *cell, variant, device, held) for cell in group for variant in variants]
+            prepared = [
+                _prepare(decoder, *cell, variant, device, decoder_bytes) for cell in group for variant in variants
+            ]
             calls = [*(cell.call for cell in prepared), *(case.call for case in beside)]
             stopped = None
             try:
@@ -186,8 +188,8 @@ def longest(contexts: Sequence[int], loops: Sequence[int]) -> int:
 
 
 def _cache_size(deployment: Deployment, batch: int, context: int) -> int:
-    held = cache_bytes(deployment.model, context, deployment.formats)
-    return batch * (held.growing + held.state)
+    each = cache_bytes(deployment.model, context, deployment.formats)
+    return batch * (each.growing + each.state)
 
 
 def _prepare(

@@ -43,8 +43,8 @@ def vector_layout(block: Block, hidden: int, *, centred: bool = False) -> Layout
     optional = _optional(block, hidden, centred=centred)
     biases = {name: length for part in _BIASES for name, length in optional.get(part, {}).items()}
     layout |= _chosen([biases, *optional.values()], left)
-    held = block.vector_parameters - sum(layout.values())
-    return layout | ({"held": held} if held else {})
+    unexplained = block.vector_parameters - sum(layout.values())
+    return layout | ({"held": unexplained} if unexplained else {})
 
 
 def final_layout(count: int, hidden: int) -> Layout:
@@ -74,9 +74,9 @@ def _norms(block: Block) -> int:
 
 
 def _needed(block: Block, hidden: int, *, centred: bool) -> Layout:
-    layout = {f"norm_{place}": hidden for place in range(_norms(block))}
+    layout = {f"norm_{index}": hidden for index in range(_norms(block))}
     if centred:
-        layout |= {f"norm_{place}_bias": hidden for place in range(_norms(block))}
+        layout |= {f"norm_{index}_bias": hidden for index in range(_norms(block))}
     for mixer in block.mixers:
         if isinstance(mixer, State):
             layout |= {"conv": mixer.conv_channels * mixer.conv_kernel, "decay": mixer.heads, "step_bias": mixer.heads}
@@ -90,37 +90,37 @@ def _needed(block: Block, hidden: int, *, centred: bool) -> Layout:
 
 
 def _optional(block: Block, hidden: int, *, centred: bool) -> dict[str, Layout]:
-    found: dict[str, Layout] = {}
+    layouts: dict[str, Layout] = {}
     if block.parallel:
-        found["second_norm"] = {"norm_1": hidden} | ({"norm_1_bias": hidden} if centred else {})
+        layouts["second_norm"] = {"norm_1": hidden} | ({"norm_1_bias": hidden} if centred else {})
     elif not centred:
-        found["post_norms"] = {f"post_norm_{place}": hidden for place in range(_norms(block))}
+        layouts["post_norms"] = {f"post_norm_{index}": hidden for index in range(_norms(block))}
     for mixer in block.mixers:
         if isinstance(mixer, Attention):
             queries, keys = mixer.heads * mixer.head_dim, mixer.kv_heads * mixer.head_dim
-            found["head_norms"] = {"query_norm": mixer.head_dim, "key_norm": mixer.head_dim}
+            layouts["head_norms"] = {"query_norm": mixer.head_dim, "key_norm": mixer.head_dim}
             if not centred:
-                found["wide_norms"] = {"query_norm": queries, "key_norm": keys}
-            found["qkv_bias"] = {"qkv_bias": queries + keys + mixer.kv_heads * mixer.value_dim}
-            found["output_bias"] = {"output_bias": hidden}
-            found["sinks"] = {"sinks": mixer.heads}
+                layouts["wide_norms"] = {"query_norm": queries, "key_norm": keys}
+            layouts["qkv_bias"] = {"qkv_bias": queries + keys + mixer.kv_heads * mixer.value_dim}
+            layouts["output_bias"] = {"output_bias": hidden}
+            layouts["sinks"] = {"sinks": mixer.heads}
         if isinstance(mixer, State):
             if mixer.conv_channels:
-                found["conv_bias"] = {"conv_bias": mixer.conv_channels}
-            found["state_norm"] = {"state_norm": mixer.value_dim}
-            found["wide_state_norm"] = {"state_norm": mixer.heads * mixer.value_dim}
-    return found | _optional_of_mlp(block, hidden)
+                layouts["conv_bias"] = {"conv_bias": mixer.conv_channels}
+            layouts["state_norm"] = {"state_norm": mixer.value_dim}
+            layouts["wide_state_norm"] = {"state_norm": mixer.heads * mixer.value_dim}
+    return layouts | _optional_of_mlp(block, hidden)
 
 
 def _optional_of_mlp(block: Block, hidden: int) -> dict[str, Layout]:
-    found: dict[str, Layout] = {}
+    layouts: dict[str, Layout] = {}
     mlp = block.mlp
     if isinstance(mlp, Dense | Gated):
         branches = 2 if isinstance(mlp, Gated) else 1
-        found["up_bias"] = {"up_bias": branches * mlp.width}
-        found["down_bias"] = {"down_bias": hidden}
+        layouts["up_bias"] = {"up_bias": branches * mlp.width}
+        layouts["down_bias"] = {"down_bias": hidden}
     if isinstance(mlp, Dense):
-        found["activation"] = {"activation": _XIELU}
+        layouts["activation"] = {"activation": _XIELU}
     if isinstance(mlp, Mixture):
-        found["router_bias"] = {"router_bias": mlp.experts}
-    return found
+        layouts["router_bias"] = {"router_bias": mlp.experts}
+    return layouts

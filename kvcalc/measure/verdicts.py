@@ -52,7 +52,7 @@ def step_row(step: Step, hardware: HardwareProfile, calibration: Calibration | N
     deployment = replace(step.deployment, hardware=hardware)
     timed = timed_step(deployment, decode_step(batch=step.batch, context=step.context))
     estimate = None if calibration is None else estimate_time(timed.cost, hardware, calibration)
-    held = cache_bytes(deployment.model, step.context, deployment.formats)
+    each = cache_bytes(deployment.model, step.context, deployment.formats)
     moved = timed.cost.total("weight_bytes") + timed.cost.total("kv_read_bytes")
     cache = hardware.last_level_cache_bytes or 0
     timing, memory = step.timing, step.memory
@@ -62,7 +62,7 @@ def step_row(step: Step, hardware: HardwareProfile, calibration: Calibration | N
         format=deployment.formats.weights.name,
         batch=step.batch,
         context=step.context,
-        predicted_kv_bytes=step.batch * (held.growing + held.state),
+        predicted_kv_bytes=step.batch * (each.growing + each.state),
         allocated_kv_bytes=step.kv_bytes,
         allocator_kv_bytes=None if memory is None else memory.cache,
         predicted_weight_bytes=weight_bytes(deployment.model, deployment.formats),
@@ -236,10 +236,10 @@ def bound_checks(rows: Sequence[CrosscheckRow], loops: Sequence[MeasuredLoop] = 
         if loop.ratio < 1 and (loop.model, loop.format, loop.batch) not in excused
     ]
     causes = sum(bool(row.cause) for row in rows)
-    least = min((row.least_s / row.bound_s for row in rows if not row.cause), default=None)
+    smallest = min((row.least_s / row.bound_s for row in rows if not row.cause), default=None)
     detail = f"{causes} faster with a cause" if causes else "none is faster"
-    if least is not None:
-        detail += f"; the nearest at {least:.2f} times the bound"
+    if smallest is not None:
+        detail += f"; the nearest at {smallest:.2f} times the bound"
     name = "bound: no step is faster without a cause"
     return [LoopCheck(name=name, passed=bool(rows) and not beaten, detail=", ".join(beaten) or detail)]
 
@@ -250,7 +250,7 @@ def abs_errors(rows: Iterable[CrosscheckRow]) -> Mapping[str, list[float]]:
     for row in rows:
         if row.estimate_error is not None:
             errors.setdefault(row.format, []).append(abs(row.estimate_error))
-    return {name: sorted(found) for name, found in errors.items()}
+    return {name: sorted(shares) for name, shares in errors.items()}
 
 
 def rows_along(rows: Sequence[CrosscheckRow], *, apart: str, along: str) -> list[list[CrosscheckRow]]:

@@ -77,10 +77,10 @@ class WeightMaker:
 
     def tensor(self, *shape: int, scale: float) -> Any:
         """Return normal numbers of a standard deviation, counted as weights."""
-        found = torch.empty(shape, dtype=self._dtype, device=self._device.kind)
-        self.fill(found, scale=scale)
-        self.held_bytes += found.untyped_storage().nbytes()
-        return found
+        values = torch.empty(shape, dtype=self._dtype, device=self._device.kind)
+        self.fill(values, scale=scale)
+        self.held_bytes += values.untyped_storage().nbytes()
+        return values
 
     def linear(self, inputs: int, outputs: int, bias: Any = None) -> Linear:
         """Return a matrix whose products keep the size of what they multiply."""

@@ -40,8 +40,8 @@ def workspace_bytes(architecture: str, environment: Mapping[str, str] = os.envir
     pairs = re.findall(r":(\d+):(\d+)", environment.get(_CONFIG, ""))
     default = 32 * MIB if architecture == "sm_90" else 8 * MIB + 128 * KIB
     chosen = sum(int(size) * int(count) for size, count in pairs) * KIB if pairs else default
-    told = environment.get(_LT_CONFIG, "")
-    return chosen + (int(told) * KIB if told.isdigit() else MIB)
+    written = environment.get(_LT_CONFIG, "")
+    return chosen + (int(written) * KIB if written.isdigit() else MIB)
 
 
 def taken_workspaces(device: Device) -> int | None:

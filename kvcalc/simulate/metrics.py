@@ -134,7 +134,7 @@ class Metrics(Observer):
             _,
             blocks,
             end,
-            held,
+            running_context,
             by,
         ) in runs:
             if decodes:
@@ -146,7 +146,7 @@ class Metrics(Observer):
             busy_s += taken_s
             running_s += taken_s * running
             block_s += taken_s * (blocks + end)
-            held_s += taken_s * (held + decodes * (steps - 1) / 2)
+            held_s += taken_s * (running_context + decodes * (steps - 1) / 2)
             limiters[by] = limiters.get(by, 0.0) + taken_s
             if end > most_blocks:  # noqa: PLR1730  the innermost loop
                 most_blocks = end

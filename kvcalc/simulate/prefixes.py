@@ -176,23 +176,23 @@ class PrefixTree:
     def find(self, runs: Sequence[ContentRun], max_blocks: int) -> tuple[list[Part], int]:
         """Return the longest cached prefix of at most some blocks: the first copy of each run, and the blocks found."""
         parts: list[Part] = []
-        found = offset = index = 0
+        matched_blocks = offset = index = 0
         children = self._root.children
-        while found < max_blocks:
+        while matched_blocks < max_blocks:
             content, blocks = runs[index]
             node = children.get((content[0], content[1] + offset * self._size) if offset else content)
             if node is None:
                 break
-            shared = min(node.blocks, blocks - offset, max_blocks - found)
+            shared = min(node.blocks, blocks - offset, max_blocks - matched_blocks)
             parts.append((node.copies[0], shared))
-            found += shared
+            matched_blocks += shared
             if shared < node.blocks:
                 break
             offset += shared
             if offset == blocks:
                 index, offset = index + 1, 0
             children = node.children
-        return parts, found
+        return parts, matched_blocks
 
     def own(self, part: Part) -> Left | None:
         """Let one more sequence own a part of a copy, and return where it lay if it had no owner before."""

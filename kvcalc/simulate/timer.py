@@ -147,7 +147,7 @@ class RooflineTimer:
         elif straight is not None and tokens == logits == sums[0]:
             return straight.line(tokens, sums[1])
         first = self._fixed.ticks(tokens, logits) if self._fixed is not None else 0
-        slope, steps, limiter, most = 0, ALWAYS, "", -1
+        slope, steps, limiter, largest_run = 0, ALWAYS, "", -1
         for terms in self._moving:
             firsts = firsts_of(terms, tokens, logits, sums, works)
             if works:
@@ -158,8 +158,8 @@ class RooflineTimer:
             first += run[0]
             slope += run[1]
             steps = min(steps, run[2])
-            if run[0] > most:
-                most, limiter = run[0], run[3]
+            if run[0] > largest_run:
+                largest_run, limiter = run[0], run[3]
         return first, slope, steps, limiter if self._tells else ""
 
 

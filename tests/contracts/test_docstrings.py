@@ -34,7 +34,20 @@ def test_plain_sentences_are_left_alone() -> None:
 
 # Names that say where a value came from and not what it is, in the packages that are free of them.
 VAGUE = {"found", "place", "told", "held", "most", "least", "said"}
-CLEAN = ("cli", "core", "cost", "demo", "engines", "importers", "machine", "profiles", "questions", "render")
+CLEAN = (
+    "cli",
+    "core",
+    "cost",
+    "demo",
+    "engines",
+    "importers",
+    "machine",
+    "measure",
+    "profiles",
+    "questions",
+    "render",
+    "simulate",
+)
 # Functions whose names of this kind are part of how others call them.
 ALLOWED = {("cost/estimate.py", "most"), ("importers/config_reader.py", "least")}
 

@@ -44,8 +44,8 @@ def start(deployment: Deployment, asked: Questions, device: Device, *, tokens: i
     placed = layout(deployment.model, options)
     formats = replace(deployment.formats, parts={**deployment.formats.parts, "vector": FORMATS["fp32"]})
 
-    def checks(found: Mapping[str, Any], log: str) -> list[LoopCheck]:
-        del found
+    def checks(results: Mapping[str, Any], log: str) -> list[LoopCheck]:
+        del results
         return printed_checks(deployment.model.name, placed, log)
 
     return Start(

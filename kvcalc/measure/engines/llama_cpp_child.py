@@ -37,7 +37,7 @@ def main(folder: Path) -> None:
 
     engine = _Engine(llama_cpp, file, asked)
     file.unlink()
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "version": f"llama-cpp-python {llama_cpp.__version__}",
         "weight_bytes": engine.weight_bytes,
         "steps": [],
@@ -45,8 +45,8 @@ def main(folder: Path) -> None:
     for batch, context in asked["cells"]:
         sys.stderr.write(f"kvcalc: {batch} x {context}\n")
         samples = engine.decoded(batch=batch, prompt=context - 1, rounds=asked["rounds"])
-        found["steps"].append({"batch": batch, "context": context, "samples_s": samples})
-        (folder / "found.part").write_text(json.dumps(found), encoding="utf-8")
+        results["steps"].append({"batch": batch, "context": context, "samples_s": samples})
+        (folder / "found.part").write_text(json.dumps(results), encoding="utf-8")
         (folder / "found.part").replace(folder / "found.json")
 
 
@@ -74,9 +74,9 @@ def tensors(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
         layer |= {"attn_q.bias": (queries,), "attn_k.bias": (keys,), "attn_v.bias": (keys,)}
     if config["model_type"] == "qwen3":
         layer |= {"attn_q_norm.weight": (size,), "attn_k_norm.weight": (size,)}
-    for place in range(config["num_hidden_layers"]):
+    for number in range(config["num_hidden_layers"]):
         for name, shape in layer.items():
-            yield f"blk.{place}.{name}", shape
+            yield f"blk.{number}.{name}", shape
 
 
 def written(path: Path, config: Mapping[str, Any], name: str) -> None:
@@ -169,13 +169,13 @@ class _Engine:
         """Return the seconds of passes in which every sequence has its prompt behind it and gets one token."""
         library = self._library
         library.llama_memory_clear(library.llama_get_memory(self._context), True)
-        cells = [(sequence, place) for sequence in range(batch) for place in range(prompt)]
+        cells = [(sequence, position) for sequence in range(batch) for position in range(prompt)]
         for start in range(0, len(cells), self._most):
             self._pass(cells[start : start + self._most], logits=False)
         samples = []
-        for place in range(prompt, prompt + rounds):
+        for position in range(prompt, prompt + rounds):
             start_s = time.perf_counter()
-            self._pass([(sequence, place) for sequence in range(batch)], logits=True)
+            self._pass([(sequence, position) for sequence in range(batch)], logits=True)
             samples.append(time.perf_counter() - start_s)
         return samples
 
@@ -184,9 +184,9 @@ class _Engine:
         library = self._library
         made = library.llama_batch_init(len(cells), 0, 1)
         made.n_tokens = len(cells)
-        for index, (sequence, place) in enumerate(cells):
-            made.token[index] = (7919 * place + 104_729 * sequence) % self._vocabulary
-            made.pos[index] = place
+        for index, (sequence, position) in enumerate(cells):
+            made.token[index] = (7919 * position + 104_729 * sequence) % self._vocabulary
+            made.pos[index] = position
             made.n_seq_id[index] = 1
             made.seq_id[index][0] = sequence
             made.logits[index] = logits

@@ -126,11 +126,11 @@ def _decode(
     for deployment in asked.deployments:
         started = start(deployment, asked, device, tokens=tokens)
         progress(f"{deployment.model.name}: {engine} starts and decodes")
-        found, log, runs.interrupted = _run(engine, child, started, asked, positions=tokens)
-        runs.versions[engine] = found["version"]
-        own = started.checks(found, log)
+        results, log, runs.interrupted = _run(engine, child, started, asked, positions=tokens)
+        runs.versions[engine] = results["version"]
+        own = started.checks(results, log)
         runs.checks += own
-        runs.done.append((started, found, all(check.passed for check in own)))
+        runs.done.append((started, results, all(check.passed for check in own)))
         if runs.interrupted:
             return
 
@@ -139,7 +139,7 @@ def _bench(device: Device, asked: Questions, progress: Callable[[str], None]) ->
     """Return benchmarks, where no ceilings were given, and whether they were interrupted."""
     if asked.hardware is not None:
         return (), False
-    plan = Plan.asked((found.formats.weights.name for found in asked.deployments), asked.rounds)
+    plan = Plan.asked((deployment.formats.weights.name for deployment in asked.deployments), asked.rounds)
     probes, interrupted = measured_probes(device, plan, progress=progress)
     return tuple(probes), interrupted
 
@@ -150,7 +150,7 @@ def _run(
     """Return the result of the engine's process, its log, and whether it was interrupted."""
     name = started.deployment.formats.weights.name
     config = hugging_face_config(started.deployment.model, dtype=name, positions=positions)
-    told = {
+    settings = {
         **started.asked,
         "format": name,
         "dtype": config["torch_dtype"],
@@ -161,7 +161,7 @@ def _run(
     with tempfile.TemporaryDirectory() as path:
         folder = Path(path)
         (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-        (folder / "asked.json").write_text(json.dumps(told), encoding="utf-8")
+        (folder / "asked.json").write_text(json.dumps(settings), encoding="utf-8")
         code, interrupted = _child(child, folder)
         log = (folder / "log.txt").read_text(encoding="utf-8", errors="replace")
         result = folder / "found.json"
@@ -199,16 +199,16 @@ def _rows(
     run: tuple[Start, Mapping[str, Any], bool], hardware: HardwareProfile, calibration: Calibration | None
 ) -> list[CrosscheckRow]:
     """Return the engine's steps; one that does not tell the bytes of its cache is taken at its printed word."""
-    started, found, printed = run
+    started, results, printed = run
     rows = []
-    for step in found["steps"]:
+    for step in results["steps"]:
         measured = Step(
             deployment=started.deployment,
             layers=started.deployment.model.layers,
             batch=step["batch"],
             context=step["context"],
-            kv_bytes=found.get("kv_bytes", started.kv_bytes if printed else 0),
-            weight_bytes=found["weight_bytes"],
+            kv_bytes=results.get("kv_bytes", started.kv_bytes if printed else 0),
+            weight_bytes=results["weight_bytes"],
             copied_bytes=0,
             timing=Timing(samples_s=tuple(step["samples_s"])),
             experts=None,

@@ -78,8 +78,8 @@ def start(deployment: Deployment, asked: Questions, device: Device, *, tokens: i
     """
     prediction = predicted(deployment, batch=max(asked.batches), tokens=tokens, device=device.kind)
 
-    def checks(found: Mapping[str, Any], log: str) -> list[LoopCheck]:
-        return printed_checks(deployment.model.name, prediction, found, log)
+    def checks(results: Mapping[str, Any], log: str) -> list[LoopCheck]:
+        return printed_checks(deployment.model.name, prediction, results, log)
 
     return Start(
         deployment=deployment,
@@ -94,13 +94,13 @@ def start(deployment: Deployment, asked: Questions, device: Device, *, tokens: i
     )
 
 
-def printed_checks(name: str, prediction: Prediction, found: Mapping[str, Any], log: str) -> list[LoopCheck]:
+def printed_checks(name: str, prediction: Prediction, results: Mapping[str, Any], log: str) -> list[LoopCheck]:
     """Return whether the engine's blocks and the numbers of its log are the predicted ones.
 
     Args:
         name: the model.
         prediction: what was computed from the memory given.
-        found: what the engine's process told.
+        results: what the engine's process told.
         log: what it printed.
     """
     start_ups = [start_up for start_up in read_log(log) if start_up.engine == "vllm"]
@@ -110,12 +110,12 @@ def printed_checks(name: str, prediction: Prediction, found: Mapping[str, Any], 
         for quantity in ("kv_cache_tokens", "max_concurrency")
         if (number := start_up.first(quantity)) is not None
     }
-    placed, held = prediction.layout, prediction.capacity
+    placed, capacity = prediction.layout, prediction.capacity
     pairs = [
-        ("tokens of a block", placed.block_size, found["block_size"]),
-        ("blocks", held.num_blocks, found["num_blocks"]),
-        ("tokens printed as its cache", held.kv_tokens, _whole(shown.get("kv_cache_tokens"))),
-        ("requests at once printed", round(held.max_concurrency, 2), shown.get("max_concurrency")),
+        ("tokens of a block", placed.block_size, results["block_size"]),
+        ("blocks", capacity.num_blocks, results["num_blocks"]),
+        ("tokens printed as its cache", capacity.kv_tokens, _whole(shown.get("kv_cache_tokens"))),
+        ("requests at once printed", round(capacity.max_concurrency, 2), shown.get("max_concurrency")),
     ]
     return same_numbers(f"{name} in vLLM", pairs)
 

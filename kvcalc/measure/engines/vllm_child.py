@@ -49,7 +49,7 @@ def main(folder: Path) -> None:
     engine = model.llm_engine
     sampling = vllm.SamplingParams(temperature=0, max_tokens=asked["rounds"] + 1, ignore_eos=True, detokenize=False)
     runner = _runner(engine)
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "version": vllm.__version__,
         "num_blocks": engine.vllm_config.cache_config.num_gpu_blocks,
         "block_size": engine.vllm_config.cache_config.block_size,
@@ -60,8 +60,8 @@ def main(folder: Path) -> None:
     for batch, context in asked["cells"]:
         sys.stderr.write(f"kvcalc: {batch} x {context}\n")
         samples = decoded(engine, sampling, batch=batch, prompt=context - 1, vocabulary=asked["vocabulary"])
-        found["steps"].append({"batch": batch, "context": context, "samples_s": samples})
-        (folder / "found.part").write_text(json.dumps(found), encoding="utf-8")
+        results["steps"].append({"batch": batch, "context": context, "samples_s": samples})
+        (folder / "found.part").write_text(json.dumps(results), encoding="utf-8")
         (folder / "found.part").replace(folder / "found.json")
 
 
@@ -69,8 +69,8 @@ def decoded(engine: Any, sampling: Any, *, batch: int, prompt: int, vocabulary: 
     """Return the seconds of each pass in which every sequence has its prompt behind it and gets one token."""
     generator = random.Random(batch * prompt)  # noqa: S311
     length: dict[str, int] = {}
-    for place in range(batch):
-        name = f"{batch}-{prompt}-{place}"
+    for sequence in range(batch):
+        name = f"{batch}-{prompt}-{sequence}"
         tokens = [generator.randrange(vocabulary) for _ in range(prompt)]
         engine.add_request(name, {"prompt_token_ids": tokens}, sampling)
         length[name] = 0
@@ -110,11 +110,11 @@ def _runner(engine: Any) -> Any:
 
 def _storage_bytes(tensors: Any) -> int:
     """Return the bytes of tensors, each storage once."""
-    held = {}
+    sizes = {}
     for tensor in tensors:
         storage = tensor.untyped_storage()
-        held[storage.data_ptr()] = storage.nbytes()
-    return sum(held.values())
+        sizes[storage.data_ptr()] = storage.nbytes()
+    return sum(sizes.values())
 
 
 if __name__ == "__main__":

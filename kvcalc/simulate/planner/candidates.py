@@ -142,7 +142,7 @@ class Candidate:
 
     def state_at(self, rate_per_s: float) -> State:
         """Return the steady state of a copy at a load: the busiest at one beyond it."""
-        return self.state if self.steady is None else self.steady.at_rate(rate_per_s, most=self.state)
+        return self.state if self.steady is None else self.steady.at_rate(rate_per_s, busiest=self.state)
 
     @property
     def copies(self) -> int:

@@ -215,7 +215,11 @@ class _Layout:
             slots = limits.sequences or self._slots
             room = self._room_of(limits)
             least_per_s = 0.0 if fewer is None else _CLOSE * _load_of(fewer, demand) / parallel.data
-            state = steady.highest(demand.limits, slots=slots, held=room, least_per_s=least_per_s) if room else None
+            state = (
+                steady.highest(demand.limits, slots=slots, cache_requests=room, least_per_s=least_per_s)
+                if room
+                else None
+            )
             if state is None:
                 continue
             replicas = _replicas(parallel.data * state.rate_per_s, demand)

@@ -163,7 +163,7 @@ class Steady:
             added_s=added_s,
             prefill_s=prefill_s,
             prefill_share=share,
-            found_s=max(0.0, prefill_s - self._prefill(running, traffic.computed_tokens, chunk, found=False)[0])
+            found_s=max(0.0, prefill_s - self._prefill(running, traffic.computed_tokens, chunk, is_cached=False)[0])
             if traffic.hit_tokens
             else 0.0,
         )
@@ -177,10 +177,10 @@ class Steady:
         beside_s = 0.0 if drafts.terms is None else host_seconds(drafts.terms, running)
         return self.steps.verified(running, drafts.gamma + 1) + drafts.gamma * drafted_s + beside_s
 
-    def _prefill(self, running: int, prompt: float, chunk: int, *, found: bool = True) -> tuple[float, int]:
+    def _prefill(self, running: int, prompt: float, chunk: int, *, is_cached: bool = True) -> tuple[float, int]:
         """Return the time of the steps that compute a prompt beside the others, and how many these are."""
         traffic = self.traffic
-        past = round(traffic.hit_tokens * prompt / traffic.prompt_tokens) if found else 0
+        past = round(traffic.hit_tokens * prompt / traffic.prompt_tokens) if is_cached else 0
         tokens = max(2, round(prompt) - past)
         steps = -(-tokens // chunk)
         if steps == 1:
@@ -261,17 +261,19 @@ class Steady:
         queued_s = _tail(share, prompts_s, above) + _tail(waits, waits * freed_s, above)
         return residual + queued_s
 
-    def highest(self, limits: Sequence[Limit], *, slots: int, held: int, least_per_s: float = 0.0) -> State | None:
+    def highest(
+        self, limits: Sequence[Limit], *, slots: int, cache_requests: int, least_per_s: float = 0.0
+    ) -> State | None:
         """Return the busiest steady state within limits; none where none is, or none of those that are wanted.
 
         Args:
             limits: what must hold.
             slots: requests that may run at once.
-            held: requests whose tokens the cache holds at once.
+            cache_requests: requests whose tokens the cache holds at once.
             least_per_s: a rate below which no state is wanted: the more requests run, the more are served, but for less
                 than a hundredth near saturation.
         """
-        last = _place(_usual(held)) if held < slots else _place(min(slots, _usual(held)))
+        last = _place(_usual(cache_requests)) if cache_requests < slots else _place(min(slots, _usual(cache_requests)))
         low, high = self._serving(least_per_s, last), last + 1
         lowest = self.state(_GRID[low])
         if lowest is None or lowest.rate_per_s < least_per_s or not self._holds(_GRID[low], limits, slots):
@@ -281,9 +283,9 @@ class Steady:
             low, high = (middle, high) if self._holds(_GRID[middle], limits, slots) else (low, middle)
         return self.state(_GRID[low])
 
-    def at_rate(self, rate_per_s: float, *, most: State) -> State:
-        """Return the least busy steady state that serves a rate, and no busier one than the most."""
-        return self.state(_GRID[self._serving(rate_per_s, _place(most.running))]) or most
+    def at_rate(self, rate_per_s: float, *, busiest: State) -> State:
+        """Return the least busy steady state that serves a rate, and none above the busiest."""
+        return self.state(_GRID[self._serving(rate_per_s, _place(busiest.running))]) or busiest
 
     def _serving(self, rate_per_s: float, last: int) -> int:
         """Return the place of the fewest requests that serve a rate, or the last place where none before it do."""

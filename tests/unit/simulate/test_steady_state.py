@@ -29,7 +29,7 @@ def steady_of(deployment, load, pass_tokens, **more):
 def test_the_busiest_state_is_the_capacity_that_the_simulator_finds(model, prompt, output):
     deployment = api.deployment(model, gpu="h100-sxm", engine="vllm")
     load = api.Load(rate=5, prompt=prompt, output_tokens=output, requests=2000)
-    state = steady_of(deployment, load, 8192).highest(parse_slo(SLO), slots=1024, held=2000)
+    state = steady_of(deployment, load, 8192).highest(parse_slo(SLO), slots=1024, cache_requests=2000)
     options = EngineOptions(max_num_batched_tokens=8192, max_num_seqs=1024, max_model_len=16384)
     serving = api.Serving(options=options, step_times="serial", slo=SLO, num_blocks=200_000)
     found = api.find_capacity(deployment, load.at_rate(state.rate_per_s), serving=serving, tolerance=0.03)
@@ -40,10 +40,10 @@ def test_fewer_slots_and_less_room_carry_less():
     deployment = api.deployment("llama3.1-8b", gpu="h100-sxm")
     load = api.Load(rate=5, prompt="1024", output_tokens="300", requests=50)
     steady, limits = steady_of(deployment, load, 8192), parse_slo(SLO)
-    most = steady.highest(limits, slots=1024, held=2000)
-    assert steady.highest(limits, slots=16, held=2000).rate_per_s < most.rate_per_s
-    assert steady.highest(limits, slots=1024, held=10).rate_per_s < most.rate_per_s
-    assert steady.highest(parse_slo("tpot_p95=1ms"), slots=1024, held=2000) is None
+    most = steady.highest(limits, slots=1024, cache_requests=2000)
+    assert steady.highest(limits, slots=16, cache_requests=2000).rate_per_s < most.rate_per_s
+    assert steady.highest(limits, slots=1024, cache_requests=10).rate_per_s < most.rate_per_s
+    assert steady.highest(parse_slo("tpot_p95=1ms"), slots=1024, cache_requests=2000) is None
     assert steady.breaks(most, limits, slots=1024) == "tpot_p95"
     busier = [steady.latency(most, "ttft", name, slots=1024) for name in ("p50", "p95", "p99")]
     assert busier == sorted(busier)
@@ -59,11 +59,11 @@ def test_a_state_is_found_from_any_rate_that_is_a_hundredth_below_its_own(model,
     for pass_tokens in (1024, 8192):
         for slots, held in ((1024, 2000), (64, 2000), (1024, 40)):
             steady = steady_of(deployment, load, pass_tokens)
-            highest = steady.highest(limits, slots=slots, held=held)
+            highest = steady.highest(limits, slots=slots, cache_requests=held)
             for share in (0.01, 0.5, 0.9, 0.99):
                 rate = share * highest.rate_per_s
-                assert steady.highest(limits, slots=slots, held=held, least_per_s=rate) == highest
-            above = steady.highest(limits, slots=slots, held=held, least_per_s=1.01 * highest.rate_per_s)
+                assert steady.highest(limits, slots=slots, cache_requests=held, least_per_s=rate) == highest
+            above = steady.highest(limits, slots=slots, cache_requests=held, least_per_s=1.01 * highest.rate_per_s)
             assert above is None
 
 
