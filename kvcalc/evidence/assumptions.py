@@ -50,7 +50,7 @@ def wrong_assumptions(case: Case) -> tuple[Assumption, ...]:
     if deployment is None or len(case.passes) != 1:
         return ()
     ways = (_weights, _cache, _speculation, _sequences, _accelerator, _gpus)
-    return tuple(found for way in ways for found in way(case, deployment))
+    return tuple(assumption for way in ways for assumption in way(case, deployment))
 
 
 def _share(case: Case, other: Case) -> float | None:
@@ -74,7 +74,7 @@ def _weights(case: Case, deployment: Deployment) -> Iterator[Assumption]:
     total = sum(read.values())
     # what the bound would have to lose on the way from memory, if all of it were weights
     saved = (bound_s(case) - case.measured_s) * case.hardware.memory_bandwidth_bytes_per_s * deployment.parallel.gpus
-    most = max(0.0, total - saved)
+    max_bytes = max(0.0, total - saved)
 
     def share(parts: Iterable[str], narrow: Format, activations: Format) -> float | None:
         kept = {part: own.of(part) for part in get_args(Part)}
@@ -83,8 +83,8 @@ def _weights(case: Case, deployment: Deployment) -> Iterator[Assumption]:
 
     for name, multiplied in _WEIGHTS:
         narrow = parse_format(name)
-        least = _NARROWER * narrow.bytes_per_element
-        wide = [part for part in _MATRICES if read.get(part) and own.of(part).bytes_per_element > least]
+        width = _NARROWER * narrow.bytes_per_element
+        wide = [part for part in _MATRICES if read.get(part) and own.of(part).bytes_per_element > width]
         for activations in (own.activations, parse_format(multiplied)):
             reached = share(wide, narrow, activations) if wide else None
             if reached is None:
@@ -94,8 +94,8 @@ def _weights(case: Case, deployment: Deployment) -> Iterator[Assumption]:
             text = f"narrower weights: {', '.join(wide)} in {name}{also}"
             text += f" ({' or '.join(alone)} alone would do)" if alone and len(wide) > 1 else ""
             if _limiter(case) == "memory":
-                text += f"; a pass may read {bytes_text(most)} of weights at most, not {bytes_text(total)}"
-            yield Assumption(assumption="weights", text=text, needed=most, unit="B a pass", bound_share=reached)
+                text += f"; a pass may read {bytes_text(max_bytes)} of weights at most, not {bytes_text(total)}"
+            yield Assumption(assumption="weights", text=text, needed=max_bytes, unit="B a pass", bound_share=reached)
             break
 
 

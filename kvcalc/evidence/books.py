@@ -73,11 +73,11 @@ def _is_among(known: dict[str, list[float]], setting: str, value: float) -> bool
 
 @cache
 def _fitted() -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
+    values_by_setting: dict[str, list[float]] = {}
     for line in _FITTED.read_text(encoding="utf-8").splitlines() if _FITTED.exists() else ():
         setting, *values = line.split()
-        found.setdefault(setting, []).extend(map(float, values))
-    return found
+        values_by_setting.setdefault(setting, []).extend(map(float, values))
+    return values_by_setting
 
 
 @cache
@@ -88,18 +88,21 @@ def _shipped() -> dict[str, list[float]]:
 
 
 def _by_setting(records: Iterable[Record]) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
+    values_by_setting: dict[str, list[float]] = {}
     for record in records:
         value = _value(record)
         if value is not None:
-            found.setdefault(setting_of(record), []).append(value)
-    return found
+            values_by_setting.setdefault(setting_of(record), []).append(value)
+    return values_by_setting
 
 
 def fitted_lines(records: Iterable[Record]) -> str:
     """Return the text of the file that says which measurements were fitted to: a setting and its values a line."""
-    found = _by_setting(records)
-    lines = (f"{key} {' '.join(sorted({f'{value:.4g}' for value in found[key]}))}" for key in sorted(found))
+    values_by_setting = _by_setting(records)
+    lines = (
+        f"{key} {' '.join(sorted({f'{value:.4g}' for value in values_by_setting[key]}))}"
+        for key in sorted(values_by_setting)
+    )
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -53,10 +53,10 @@ class CaseEstimate:
 
 def estimate_case(case: Case) -> CaseEstimate | None:
     """Return the estimate of a case, or none where no calibration applies or its time holds more than passes."""
-    found = best_calibration(_calibrations(), case.hardware, engines=(engine_of(case.record),))
-    if found is None or not estimated_passes(case):
+    calibration = best_calibration(_calibrations(), case.hardware, engines=(engine_of(case.record),))
+    if calibration is None or not estimated_passes(case):
         return None
-    return _estimated(case, found)
+    return _estimated(case, calibration)
 
 
 def predict_case(case: Case) -> CaseEstimate:
@@ -64,8 +64,8 @@ def predict_case(case: Case) -> CaseEstimate:
     own = best_calibration(_calibrations(), case.hardware, engines=(engine_of(case.record),))
     if own is not None:
         return _estimated(case, own)
-    found = own_or_near(case)
-    wide = replace(found, memory_interval=_BORROWED, compute_interval=_BORROWED, intervals={})
+    calibration = own_or_near(case)
+    wide = replace(calibration, memory_interval=_BORROWED, compute_interval=_BORROWED, intervals={})
     return replace(_estimated(case, wide), fitted=False, borrowed=True)
 
 
@@ -76,19 +76,19 @@ def own_or_near(case: Case) -> Calibration:
     return near or next(each for each in _calibrations() if each.name == _ELSEWHERE)
 
 
-def _estimated(case: Case, found: Calibration) -> CaseEstimate:
-    seconds = case_seconds(case, found)
+def _estimated(case: Case, calibration: Calibration) -> CaseEstimate:
+    seconds = case_seconds(case, calibration)
     is_compute = step_time(case.passes[0].cost, case.hardware).limiter == "compute"
-    spread = found.spread(served_kind(case), is_compute=is_compute)
+    spread = calibration.spread(served_kind(case), is_compute=is_compute)
     if case.first is None and not case.likely:
-        spread = found.spread(pass_kind(case.passes[0].cost), is_compute=is_compute)
+        spread = calibration.spread(pass_kind(case.passes[0].cost), is_compute=is_compute)
     known = {group_of(case.record), campaign(case.record)}
     return CaseEstimate(
         estimate_s=seconds,
         low_s=seconds * spread.low,
         high_s=seconds * spread.high,
-        calibration=found.name,
-        fitted=not known.isdisjoint(found.measured.trained_on) or book_of(case.record) == "fitted",
+        calibration=calibration.name,
+        fitted=not known.isdisjoint(calibration.measured.trained_on) or book_of(case.record) == "fitted",
     )
 
 

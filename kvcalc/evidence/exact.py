@@ -60,7 +60,7 @@ def _facts(name: str) -> Any:
     return read_yaml_file(_FACTS / name, list_key="records").data
 
 
-def _exact(name: str, quantity: str, *, measured: float, predicted: float, **told: Any) -> Outcome:
+def _exact(name: str, quantity: str, *, measured: float, predicted: float, **fields: Any) -> Outcome:
     """Return an outcome that holds where the two numbers are equal."""
     return Outcome(
         id=f"{name}/{quantity}",
@@ -73,7 +73,7 @@ def _exact(name: str, quantity: str, *, measured: float, predicted: float, **tol
         estimate=predicted,
         estimate_least=predicted,
         estimate_most=predicted,
-        **{"unit": "B", **told},
+        **{"unit": "B", **fields},
     )
 
 
@@ -82,17 +82,17 @@ def _cache_tensors() -> Iterator[Outcome]:
     source = "transformers 5.24, allocated cache tensors"
     for name, case in _facts("cache_tensors.yaml")["cases"].items():
         model, _ = import_config(case["config"], name="case")
-        told = {"model": name.replace("__", "/"), "engine": "transformers", "source": source}
+        labels = {"model": name.replace("__", "/"), "engine": "transformers", "source": source}
         formats = Formats()
         for tokens, size in case["kv_bytes"].items():
-            held = cache_bytes(model, int(tokens), formats)
-            yield _exact(f"{name}/{tokens}", "cache", measured=size, predicted=held.growing, **told)
+            cache_size = cache_bytes(model, int(tokens), formats)
+            yield _exact(f"{name}/{tokens}", "cache", measured=size, predicted=cache_size.growing, **labels)
         if case["state_bytes"] is not None:
             state = cache_bytes(model, 1, formats).state
-            yield _exact(name, "state", measured=case["state_bytes"], predicted=state, **told)
+            yield _exact(name, "state", measured=case["state_bytes"], predicted=state, **labels)
         if case["parameters"] is not None:
             count = sum(parameters(model).values())
-            yield _exact(name, "parameters", measured=case["parameters"], predicted=count, unit="", **told)
+            yield _exact(name, "parameters", measured=case["parameters"], predicted=count, unit="", **labels)
 
 
 def _llama_cpp() -> Iterator[Outcome]:
@@ -102,25 +102,25 @@ def _llama_cpp() -> Iterator[Outcome]:
             continue
         model = _catalogue(case["model"])
         memory = llama_cpp_layout(model, LlamaCppOptions(**case["options"]))
-        told = {"model": model.name, "engine": "llama.cpp", "source": "llama.cpp 0c1e57098bba, allocated buffers"}
-        yield _exact(name, "reserved", measured=case["total_bytes"], predicted=memory.total_bytes, **told)
+        labels = {"model": model.name, "engine": "llama.cpp", "source": "llama.cpp 0c1e57098bba, allocated buffers"}
+        yield _exact(name, "reserved", measured=case["total_bytes"], predicted=memory.total_bytes, **labels)
 
 
 def _vllm() -> Iterator[Outcome]:
     """Blocks, tokens and bytes that vLLM computes for a memory."""
-    for place, case in enumerate(_facts("vllm.yaml")["cases"]):
+    for number, case in enumerate(_facts("vllm.yaml")["cases"]):
         model, cache_format = _catalogue(case["model"]), parse_format(case["kv_dtype"])
         placed = vllm_layout(model, Formats(key=cache_format, value=cache_format), VllmOptions(**case["options"]))
-        held = capacity(placed, kv_memory_bytes=case["kv_memory_bytes"])
-        told = {"model": model.name, "engine": "vllm", "source": "vLLM 0.32, its own layout code"}
+        predicted_capacity = capacity(placed, kv_memory_bytes=case["kv_memory_bytes"])
+        labels = {"model": model.name, "engine": "vllm", "source": "vLLM 0.32, its own layout code"}
         for quantity, unit, predicted in (
             ("bytes_per_block", "B", placed.bytes_per_block),
             ("needed_bytes", "B", placed.needed_bytes),
-            ("kv_tokens", "tokens", held.kv_tokens),
+            ("kv_tokens", "tokens", predicted_capacity.kv_tokens),
         ):
             if quantity in case["expected"]:
                 measured = case["expected"][quantity]
-                yield _exact(f"vllm-{place}", quantity, measured=measured, predicted=predicted, unit=unit, **told)
+                yield _exact(f"vllm-{number}", quantity, measured=measured, predicted=predicted, unit=unit, **labels)
 
 
 def _file_sizes(records: Sequence[Record]) -> Iterator[Outcome]:
@@ -136,8 +136,8 @@ def _file_sizes(records: Sequence[Record]) -> Iterator[Outcome]:
             continue
         file = replace(setup.deployment, model=loaded_model("llama.cpp", setup.deployment.model))
         size = held_weight_bytes(file)
-        told = {"model": setup.deployment.model.name, "engine": record.engine, "source": "GGUF files, printed sizes"}
-        outcome = _exact(record.id, "file size", measured=record.file_bytes, predicted=size, **told)
+        labels = {"model": setup.deployment.model.name, "engine": record.engine, "source": "GGUF files, printed sizes"}
+        outcome = _exact(record.id, "file size", measured=record.file_bytes, predicted=size, **labels)
         near = abs(size / record.file_bytes - 1) <= _FILE_MARGIN
         yield replace(
             outcome,

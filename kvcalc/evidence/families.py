@@ -61,10 +61,14 @@ class Family:
                 fitted[self.like], name=self.name, applies_to=self.applies_to, intervals={}, measured=measured
             )
         given = fitted[self.shares_of].reach if self.shares_of else {}
-        taken = {kind: found for kind, found in given.items() if kind.partition(":")[0] not in self.reach}
-        reach = {"matrix": _MATRIX, **{kind: replace(found, call_s=0.0) for kind, found in taken.items()}, **self.reach}
+        taken = {kind: share for kind, share in given.items() if kind.partition(":")[0] not in self.reach}
+        reach = {
+            "matrix": _MATRIX,
+            **{kind: replace(share, call_s=0.0) for kind, share in taken.items()},
+            **self.reach,
+        }
         even = Interval(low=1, high=1)
-        found = Calibration(
+        calibration = Calibration(
             name=self.name,
             engine=self.engine,
             applies_to=self.applies_to,
@@ -77,7 +81,7 @@ class Family:
             link_share=0.5 if "link_share" in self.free else 1,
             measured=Measured(device="", date=_FITTED),
         )
-        return beginning_at(found, fitted[self.near], self.free) if self.near else found
+        return beginning_at(calibration, fitted[self.near], self.free) if self.near else calibration
 
     def judges(self, name: str) -> bool:
         """Whether a campaign is held out; of engines that serve many requests, a group."""

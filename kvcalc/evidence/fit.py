@@ -98,8 +98,8 @@ def _rounded(value: float) -> float:
 
 def _value(calibration: Calibration, name: str) -> float:
     kind, dot, field = name.rpartition(".")
-    found: float = getattr(calibration.reach[kind] if dot else calibration, field)
-    return found
+    value: float = getattr(calibration.reach[kind] if dot else calibration, field)
+    return value
 
 
 def _with(calibration: Calibration, values: Mapping[str, float]) -> Calibration:
@@ -142,14 +142,14 @@ def left_out(
         part: what is left out together with a sample, if not its campaign.
     """
     names = tuple(free)
-    found = []
+    pairs = []
     for left in sorted(set(map(part, samples))):
         others = [sample for sample in samples if part(sample) != left]
         fitted = fit(start, others, names) if others else start
-        found += [
+        pairs += [
             (sample, sample.measured_s / sample_seconds(sample, fitted)) for sample in samples if part(sample) == left
         ]
-    return found
+    return pairs
 
 
 def interval(ratios: Sequence[tuple[str, float]]) -> Interval:

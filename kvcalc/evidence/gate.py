@@ -67,21 +67,21 @@ def _less_cached(cost: StepCost, cached_bytes: float) -> StepCost:
 
 
 def _taken_off(ops: Sequence[OpCost], cached_bytes: float) -> OpCost:
-    held = min(cached_bytes, sum(op.compulsory_bytes for op in ops))
-    return OpCost(name="last-level cache", part="cache", unit=ops[0].unit, io_bytes=-held)
+    taken_bytes = min(cached_bytes, sum(op.compulsory_bytes for op in ops))
+    return OpCost(name="last-level cache", part="cache", unit=ops[0].unit, io_bytes=-taken_bytes)
 
 
 def judge(case: Case) -> Verdict:
     """Return the bound of a case, whether it is beaten, and what explains it."""
-    least = bound_s(case)
-    if case.measured_s >= least:
-        return Verdict(bound_s=least, beaten=False)
-    return Verdict(bound_s=least, beaten=True, cause=_cause(case))
+    least_s = bound_s(case)
+    if case.measured_s >= least_s:
+        return Verdict(bound_s=least_s, beaten=False)
+    return Verdict(bound_s=least_s, beaten=True, cause=_cause(case))
 
 
 def _cause(case: Case) -> str:
     """Return the causes, in this order, that together bring the bound down to the measurement; empty if all do not."""
-    told: list[str] = []
+    causes: list[str] = []
     for words, changed in (
         ("its tokens may share experts: compared with the bound for the fewest", _concentrated),
         ("KV-cache format not stated: compared with the 8-bit bound", _narrow_cache),
@@ -92,12 +92,14 @@ def _cause(case: Case) -> str:
         other = changed(case)
         if bound_s(other) < bound_s(case):
             case = other
-            told.append(words)
+            causes.append(words)
         if case.measured_s >= bound_s(case):
-            return "; ".join(told)
-    held = max(hardware.last_level_cache_bytes or 0 for hardware in case.variants)
-    if case.measured_s >= bound_s(case, cached_bytes=held):
-        return "; ".join([*told, f"{bytes_text(held)} of its reads may stay in the last-level cache between runs"])
+            return "; ".join(causes)
+    cache_size = max(hardware.last_level_cache_bytes or 0 for hardware in case.variants)
+    if case.measured_s >= bound_s(case, cached_bytes=cache_size):
+        return "; ".join(
+            [*causes, f"{bytes_text(cache_size)} of its reads may stay in the last-level cache between runs"]
+        )
     return ""
 
 

@@ -52,5 +52,5 @@ def is_gguf_type(name: str) -> bool:
 
 def _type_key(name: str) -> str:
     """Return a file type's key: tools print ``q4_K - Medium`` for Q4_K_M."""
-    key = re.sub(r" - (small|medium|large)$", lambda found: f"_{found[1][0]}", name.strip().lower())
+    key = re.sub(r" - (small|medium|large)$", lambda match: f"_{match[1][0]}", name.strip().lower())
     return _OLD_NAMES.get(key, key)

@@ -160,8 +160,8 @@ def _nearest(kernels: Sequence[KernelTime]) -> Reach:
         moved = sum(abs(math.log(value / start[name])) for name, value in values.items())
         return float(errors.mean()) + _MIN_PULL * moved
 
-    found = least_near(loss, start, bounded=_bounded)
-    return Reach(**{name: float(f"{value:.{_DIGITS}g}") for name, value in found.items()})
+    nearest = least_near(loss, start, bounded=_bounded)
+    return Reach(**{name: float(f"{value:.{_DIGITS}g}") for name, value in nearest.items()})
 
 
 def _bounded(name: str, value: float) -> float:
@@ -179,5 +179,5 @@ def collective_reach(kernels: Iterable[KernelTime], base: Calibration, *, system
         return sum(min(_CAP, error) for error in errors) / len(sums)
 
     start = {"collective_s": 5e-6, "direct_share": 0.2, "staged_s": 1e-5, "link_share": 0.6}
-    found = least_near(loss, start, bounded=_bounded)
-    return replace(base, **{name: float(f"{value:.{_DIGITS}g}") for name, value in found.items()})  # type: ignore[arg-type]
+    nearest = least_near(loss, start, bounded=_bounded)
+    return replace(base, **{name: float(f"{value:.{_DIGITS}g}") for name, value in nearest.items()})  # type: ignore[arg-type]

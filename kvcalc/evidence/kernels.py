@@ -34,8 +34,8 @@ def kernel_case(record: Record) -> Case | Unusable:
     """Return a kernel's record as one operator on an accelerator, or why it cannot be used."""
     if record.note.startswith("suspect"):
         return Unusable(status="excluded", reason="the file it stands in is corrupt or unexplained (suspect_file)")
-    found = find_hardware(record.hardware)
-    if not found:
+    variants = find_hardware(record.hardware)
+    if not variants:
         return Unusable(status="no profile", reason=f"no profile of the accelerator {record.hardware!r}")
     try:
         op, narrow = _gemm(record) if record.phase == "gemm" else (_attention(record), None)
@@ -44,7 +44,7 @@ def kernel_case(record: Record) -> Case | Unusable:
         return Unusable(status="excluded", reason=error.what)
     return Case(
         record=record,
-        variants=found,
+        variants=variants,
         passes=(_alone(op),),
         measured_s=measured_s,
         narrow=(_alone(narrow),) if narrow is not None else (),

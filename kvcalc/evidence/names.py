@@ -108,9 +108,9 @@ def listed_rules(name: str) -> tuple[tuple[str, str], ...]:
     """Return the rules ``excluded``, ``superseded`` or ``slow``: what they apply to, each with the reason."""
     rules = []
     for rule in _data()[name]:
-        told = [f"engine or note says `{rule['text']}`"] if "text" in rule else [rule["ids"]]
-        told += [f"{key} {rule[key]}" for key in ("phase", "source") if key in rule]
-        rules.append((", ".join(told), rule["reason"]))
+        conditions = [f"engine or note says `{rule['text']}`"] if "text" in rule else [rule["ids"]]
+        conditions += [f"{key} {rule[key]}" for key in ("phase", "source") if key in rule]
+        rules.append((", ".join(conditions), rule["reason"]))
     return tuple(rules)
 
 
@@ -158,9 +158,9 @@ def find_hardware(printed: str) -> tuple[HardwareProfile, ...]:
         if named is None:
             entry = lookup(name.replace(" ", "-").replace("_", "-"), "hardware")
             named = [] if entry is None else [entry.path.stem]
-        found = tuple(hardware for hardware in map(_hardware, named) if _may_have(hardware, memory_gb))
-        if found:
-            return found
+        variants = tuple(hardware for hardware in map(_hardware, named) if _may_have(hardware, memory_gb))
+        if variants:
+            return variants
     return ()
 
 
@@ -205,8 +205,8 @@ def weights_in_name(model: str) -> str | None:
     >>> weights_in_name("Qwen/Qwen3-32B-FP8"), weights_in_name("qwen2.5-7b-instruct-q4_k_m.gguf")
     ('fp8', 'q4_k_m')
     """
-    found = _STORED.search(model.strip().lower())
-    return found[1] if found else None
+    match = _STORED.search(model.strip().lower())
+    return match[1] if match else None
 
 
 def weight_names(printed: str, model: str, rules: EngineRules) -> dict[str, str] | None:
@@ -221,5 +221,5 @@ def weight_names(printed: str, model: str, rules: EngineRules) -> dict[str, str]
     of_file: dict[str, str] | None = data["files"].get(model.lower())
     if of_file is not None or (rules.splits_layers and is_gguf_type(key)):
         return of_file
-    found: dict[str, str] | None = data["weights"].get(key)
-    return found
+    names: dict[str, str] | None = data["weights"].get(key)
+    return names

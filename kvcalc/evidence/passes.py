@@ -31,10 +31,10 @@ _MAX_WITHOUT_FLASH = 1024
 def case_of(record: Record) -> Case | Unusable:
     """Return a record of a model's speed as passes on an accelerator, or why it cannot be used."""
     reason = exclusion(record)
-    found = _found(replace(record, weights=record.weights or weights_in_name(record.model)))
+    case = _found(replace(record, weights=record.weights or weights_in_name(record.model)))
     if reason is None:
-        return found
-    return Unusable(status="excluded", reason=reason, guess=found if isinstance(found, Case) else found.guess)
+        return case
+    return Unusable(status="excluded", reason=reason, guess=case if isinstance(case, Case) else case.guess)
 
 
 def _found(record: Record) -> Case | Unusable:
@@ -86,17 +86,17 @@ def _mean_context(record: Record) -> int:
 
 def _decode(record: Record, setup: Setup) -> Case:
     batch, context = -(-_batch(record) // (record.decode_engines or 1)), _mean_context(record)
-    running, told = float(batch), []
+    running, assumed = float(batch), []
     if record.is_time and record.ttft_s is not None and record.output_tokens:
         # Little's law: a sequence decodes for output * step seconds and waits for its first token before
         decoding_s = record.output_tokens * record.seconds_per_token
         running = max(1.0, batch * decoding_s / (decoding_s + record.ttft_s))
-    held = most_held(setup.deployment, tokens=context, most=batch) if setup.limited else batch
-    if held < running:
-        told.append(f"the memory holds {held:,} of the {batch:,} sequences of {context:,} tokens at once")
-    together = max(1, min(int(running), held))
+    room = most_held(setup.deployment, tokens=context, limit=batch) if setup.limited else batch
+    if room < running:
+        assumed.append(f"the memory holds {room:,} of the {batch:,} sequences of {context:,} tokens at once")
+    together = max(1, min(int(running), room))
     if record.decode_engines is None:
-        told.append("the number of engines or requests was not printed: compared with the bound of one sequence")
+        assumed.append("the number of engines or requests was not printed: compared with the bound of one sequence")
         together = 1
     measured_s = record.seconds_per_token * (1 if record.is_time else together)
     step = decode_step(batch=together, context=context)
@@ -106,10 +106,10 @@ def _decode(record: Record, setup: Setup) -> Case:
         passes=(pass_of(setup.deployment, step),),
         measured_s=measured_s,
         deployment=setup.deployment,
-        likely=_with_prompts(record, setup.deployment, held),
+        likely=_with_prompts(record, setup.deployment, room),
         timing="one by one" if batch == 1 else "alone",
-        assumed=(*setup.assumed, *told),
-        bound_only=_unscored(setup, record, context) or _unread(record, setup, held),
+        assumed=(*setup.assumed, *assumed),
+        bound_only=_unscored(setup, record, context) or _unread(record, setup, room),
     )
 
 
@@ -128,8 +128,8 @@ def _unread(record: Record, setup: Setup, together: int) -> str:
         pass_of(setup.deployment, prefill_pass(batch=1, prompt=prompt), times=together),
         pass_of(setup.deployment, decode_step(batch=together, context=_mean_context(record)), times=output),
     )
-    least = sum(step.times * step_time(step.cost, setup.variants[0]).ideal_s for step in work)
-    if record.ttft_s + output * record.seconds_per_token >= least:
+    least_s = sum(step.times * step_time(step.cost, setup.variants[0]).ideal_s for step in work)
+    if record.ttft_s + output * record.seconds_per_token >= least_s:
         return ""
     return "its prompts cannot all have been read in that time: the engine kept them from earlier requests"
 
@@ -214,38 +214,42 @@ def _whole(record: Record, setup: Setup) -> Case:
     Under a load whose concurrency was not printed, as many requests as the memory holds, mixed with each other.
     """
     prompt, output = _prompt(record), record.output_tokens or 1
-    deployment, told = setup.deployment, list(setup.assumed)
+    deployment, assumed = setup.deployment, list(setup.assumed)
     counted = prompt + output if record.counts_prompts else output
-    held = most_held(deployment, tokens=prompt + output, most=record.batch or _MAX_SEQUENCES)
+    batch = most_held(deployment, tokens=prompt + output, limit=record.batch or _MAX_SEQUENCES)
     if record.is_time:
-        held = 1
-        told.append("the request time is compared with that of a single request")
+        batch = 1
+        assumed.append("the request time is compared with that of a single request")
     elif record.batch is None:
-        told.append(f"the number of sequences at once was not printed: taken as {held:,}, the most that fit the memory")
-    elif held < record.batch:
-        told.append(f"the memory holds {held:,} of the {record.batch:,} requests of {prompt + output:,} tokens at once")
-    passes = [pass_of(deployment, prefill_pass(batch=held, prompt=prompt))]
+        assumed.append(
+            f"the number of sequences at once was not printed: taken as {batch:,}, the most that fit the memory"
+        )
+    elif batch < record.batch:
+        assumed.append(
+            f"the memory holds {batch:,} of the {record.batch:,} requests of {prompt + output:,} tokens at once"
+        )
+    passes = [pass_of(deployment, prefill_pass(batch=batch, prompt=prompt))]
     if output > 1:
-        step = decode_step(batch=held, context=_mean_context(record))
+        step = decode_step(batch=batch, context=_mean_context(record))
         passes.append(pass_of(deployment, step, times=output - 1))
     return Case(
         record=record,
         variants=setup.variants,
         passes=tuple(passes),
-        measured_s=record.seconds_per_token * (1 if record.is_time else held * counted),
+        measured_s=record.seconds_per_token * (1 if record.is_time else batch * counted),
         deployment=deployment,
-        timing="alone" if held in (record.batch, 1) else "mixed",
-        assumed=tuple(told),
+        timing="alone" if batch in (record.batch, 1) else "mixed",
+        assumed=tuple(assumed),
         bound_only=_unscored(setup, record, prompt)
-        if held == record.batch
+        if batch == record.batch
         else "how many requests ran at once is not known",
     )
 
 
-def most_held(deployment: Deployment, *, tokens: int, most: int) -> int:
-    """Count the sequences of that many tokens that fit beside the weights: 1 at least, no more than ``most``."""
-    if memory_needed(deployment, tokens=tokens, batch=most) <= deployment.memory_bytes:
-        return most
+def most_held(deployment: Deployment, *, tokens: int, limit: int) -> int:
+    """Count the sequences of that many tokens that fit beside the weights: 1 at least, no more than ``limit``."""
+    if memory_needed(deployment, tokens=tokens, batch=limit) <= deployment.memory_bytes:
+        return limit
     empty, one = (memory_needed(deployment, tokens=tokens, batch=size) for size in (0, 1))
     return max(1, (deployment.memory_bytes - empty) // max(1, one - empty))
 

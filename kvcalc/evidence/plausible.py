@@ -71,13 +71,13 @@ def _check(case: Case, measured: str) -> Check:
     time = step_time(case.passes[0].cost, case.hardware)
     share, bound = verdict.bound_s / case.measured_s, _BOUNDS[time.limiter]
     if not verdict.beaten:
-        told = f"plausible: {_percent(share)} of the {bound}"
+        verdict_text = f"plausible: {_percent(share)} of the {bound}"
     else:
         times = f"{share:.1f}" if share >= _CLOSE else f"{share:.3f}"
-        told = (
+        verdict_text = (
             f"{'possible only for a cause' if verdict.cause else 'impossible as assumed'}: {times}x above the {bound}"
         )
-        told += f" ({verdict.cause})" if verdict.cause else ""
+        verdict_text += f" ({verdict.cause})" if verdict.cause else ""
     tokens = case.passes[0].cost.tokens
     passed = not verdict.beaten or bool(verdict.cause)
     return Check(
@@ -85,7 +85,7 @@ def _check(case: Case, measured: str) -> Check:
         passed=passed,
         expected=f"at most {_speed(tokens, verdict.bound_s)}",
         actual=f"{measured} = {_speed(tokens, case.measured_s)}",
-        verdict=told,
+        verdict=verdict_text,
         bound_s=verdict.bound_s,
         measured_s=case.measured_s,
         limiter=time.limiter,
@@ -105,5 +105,5 @@ def _fit_note(deployment: Deployment, tokens: int, batch: int) -> tuple[str, ...
     needed = memory_needed(deployment, tokens=tokens, batch=batch)
     if needed <= deployment.memory_bytes:
         return ()
-    held = f"{bytes_text(needed)} of the {bytes_text(deployment.memory_bytes)} of each accelerator"
-    return (f"does not fit: {held}; the bound is as if it had more",)
+    sizes = f"{bytes_text(needed)} of the {bytes_text(deployment.memory_bytes)} of each accelerator"
+    return (f"does not fit: {sizes}; the bound is as if it had more",)

@@ -57,12 +57,12 @@ def shipped_records() -> tuple[Record, ...]:
 def _yaml_records(path: Path) -> Iterator[Record]:
     from kvcalc.profiles.measurements import SHAPE, read_measurements
 
-    for place, row in enumerate(read_measurements(path), start=1):
+    for number, row in enumerate(read_measurements(path), start=1):
         note = row["note"] or ""
         printed_depth = _DEPTH.search(note) if row["phase"] == "prefill" and "at depth" not in note else None
         size = row["model_size_gib"]
         yield Record(
-            id=row["id"] or f"{path.stem} {place}",
+            id=row["id"] or f"{path.stem} {number}",
             phase=row["phase"].strip().lower(),
             value=row["value"],
             unit=row["unit"],
@@ -94,13 +94,13 @@ def _printed(name: str | None) -> str | None:
 
 def _counted(hardware: str) -> int:
     """Count the accelerators of a name such as ``8x H100``."""
-    found = _COUNT.match(hardware)
-    return int(found[1]) if found else 1
+    match = _COUNT.match(hardware)
+    return int(match[1]) if match else 1
 
 
 def _noted_ttft(note: str) -> float | None:
-    found = _TTFT.search(note)
-    return None if found is None else seconds_of(float(found[1]), "ms")
+    match = _TTFT.search(note)
+    return None if match is None else seconds_of(float(match[1]), "ms")
 
 
 def _csv_records(path: Path) -> Iterator[Record]:

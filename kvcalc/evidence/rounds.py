@@ -127,9 +127,9 @@ def fitted_vllm() -> float:
 
 def interval(measured: Iterable[Round]) -> Interval:
     """Return measured over estimated speed-up of four of five, the same share beyond either end; groups weigh alike."""
-    found = list(measured)
-    sizes = Counter(each.group for each in found)
-    shares = sorted((each.measured / each.estimate, 1 / sizes[each.group] / len(sizes)) for each in found)
+    rounds_run = list(measured)
+    sizes = Counter(each.group for each in rounds_run)
+    shares = sorted((each.measured / each.estimate, 1 / sizes[each.group] / len(sizes)) for each in rounds_run)
     return Interval(low=_quantile(shares, _BELOW), high=_quantile(shares, _ABOVE), records=len(shares))
 
 
@@ -186,5 +186,5 @@ def _target(setting: Mapping[str, Any], *, engine: str | None) -> Deployment:
 def _running(passes: Passes, tree: DraftTree, users: int) -> tuple[int, int]:
     """Return the users that run at once with speculation, and without: the engine's slots limit both."""
     pair = (passes.with_draft(tree), passes.target)
-    most = [largest_batch(each, context=_CONTEXT, limit=_MAX_RUNNING) or users for each in pair]
-    return min(users, most[0]), min(users, most[1])
+    largest = [largest_batch(each, context=_CONTEXT, limit=_MAX_RUNNING) or users for each in pair]
+    return min(users, largest[0]), min(users, largest[1])

@@ -85,7 +85,7 @@ _Parts = dict[str, float]
 
 def _parts(terms: PassTerms, base: Calibration) -> _Parts:
     """Return the parts of a pass's time, by the parameter that multiplies them."""
-    found: _Parts = {
+    seconds_of: _Parts = {
         "step_s": 1.0,
         "sample_s": terms.logits,
         "layer_s": terms.layers,
@@ -97,8 +97,8 @@ def _parts(terms: PassTerms, base: Calibration) -> _Parts:
         calls = sum(0 if base.joins_inputs and op.is_joined else op.calls for op in operators)
         work = sum(operator_seconds(op, reach) for op in operators)
         for part, seconds in ((f"{name}/calls", calls * reach.call_s), (f"{name}/work", work)):
-            found[part] = found.get(part, 0.0) + seconds
-    return found
+            seconds_of[part] = seconds_of.get(part, 0.0) + seconds
+    return seconds_of
 
 
 def base_kind(base: Calibration, kind: str, unit: str) -> str:
@@ -132,8 +132,8 @@ def fit_served(base: Calibration, samples: Sequence[ServedSample]) -> Calibratio
         return float((weights * errors).sum()) + pull * moved
 
     pull = _PULL + _PULL * 5 / math.sqrt(max(1, len({sample.group for sample in samples})))
-    found = least_near(loss, start, bounded=_bounds(base)) if samples else start
-    return _folded(base, found)
+    nearest = least_near(loss, start, bounded=_bounds(base)) if samples else start
+    return _folded(base, nearest)
 
 
 class _Sums:
@@ -142,7 +142,7 @@ class _Sums:
     def __init__(self, split: Sequence[tuple[_Parts, _Parts]], start: Mapping[str, float]) -> None:
         import numpy as np
 
-        columns = {name: [[parts[place].get(name, 0.0) for parts in split] for place in (0, 1)] for name in start}
+        columns = {name: [[parts[index].get(name, 0.0) for parts in split] for index in (0, 1)] for name in start}
         self._columns: dict[str, Array] = {name: np.array(column) for name, column in columns.items()}
         self._at: dict[str, float] = {}
         self._sums: Array = np.zeros((2, len(split)))
@@ -182,16 +182,16 @@ def _start(base: Calibration, parts: Iterable[_Parts]) -> dict[str, float]:
 
 def _bounds(base: Calibration) -> Callable[[str, float], float]:
     """Return the limits of each number: no share of a peak above 1."""
-    least = {"link": base.link_share}
+    lowest = {"link": base.link_share}
     for kind, reach in base.reach.items():
         name = kind if kind.startswith("experts:") else kind.partition(":")[0]
         shares = max(reach.bandwidth_share, reach.flop_share, reach.activation_share or 0)
-        least[f"{name}/work"] = max(least.get(f"{name}/work", 0), shares)
+        lowest[f"{name}/work"] = max(lowest.get(f"{name}/work", 0), shares)
 
     def bounded(name: str, value: float) -> float:
         if name == _PROMPTS:
             return min(1.0, max(0.05, value))
-        return min(_MOST, max(least.get(name, _LEAST_FLOOR), value))
+        return min(_MOST, max(lowest.get(name, _LEAST_FLOOR), value))
 
     return bounded
 
@@ -257,11 +257,11 @@ def fit_first_token(samples: Sequence[tuple[TokenSample, Calibration]]) -> dict[
     weights = even * np.where(others < _FEW, _FEW_WEIGH, 1)
 
     def loss(values: Mapping[str, float]) -> float:
-        found = _REQUEST_S + values["request_steps"] * step + prompt * (1 + values["queue_share"] * others)
-        errors = np.minimum(_CAP, np.abs(np.log(found / measured_s)))
+        estimate_s = _REQUEST_S + values["request_steps"] * step + prompt * (1 + values["queue_share"] * others)
+        errors = np.minimum(_CAP, np.abs(np.log(estimate_s / measured_s)))
         moved = sum(abs(math.log(value / _FIRST[name])) for name, value in values.items())
         return float((weights * errors).sum()) + _FIRST_PULL * moved
 
-    most = {"queue_share": 1.0}
-    found = least_near(loss, _FIRST, bounded=lambda name, value: min(most.get(name, _MOST), max(1e-4, value)))
-    return {"request_s": _REQUEST_S} | {name: _rounded(value) for name, value in found.items()}
+    highest = {"queue_share": 1.0}
+    values = least_near(loss, _FIRST, bounded=lambda name, value: min(highest.get(name, _MOST), max(1e-4, value)))
+    return {"request_s": _REQUEST_S} | {name: _rounded(value) for name, value in values.items()}

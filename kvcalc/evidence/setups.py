@@ -81,9 +81,9 @@ def near_setup(record: Record) -> Setup | None:
     """Return the setup with weights in the nearest format that is known, for a prediction alone; none without any."""
     bits = re.search(r"(?:q|int|fp|w|mq|avq|iq)_?(\d)|(\d)-?bit", (record.weights or "").lower())
     width = int(bits[1] or bits[2]) if bits else 16
-    name = next((near for most, near in _NEAR if width <= most), "bf16")
-    found = _setup(_printed(replace(record, weights=name)))
-    return None if isinstance(found, Unusable) else replace(found, weights_known=False)
+    name = next((near for max_width, near in _NEAR if width <= max_width), "bf16")
+    setup = _setup(_printed(replace(record, weights=name)))
+    return None if isinstance(setup, Unusable) else replace(setup, weights_known=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ def _setup(record: _Printed) -> Setup | Unusable:
         assumed.append(f"the cache's format was not printed: taken as {cache}")
 
     def deployed(parallel: Parallel) -> Deployment:
-        found = deploy(
+        deployment = deploy(
             model,
             hardware=variants[0],
             parallel=parallel,
@@ -134,14 +134,14 @@ def _setup(record: _Printed) -> Setup | Unusable:
             activations=activations,
         )
         # no cards: the builds of the records multiply mxfp4 in 8 bits
-        return replace(found, formats=as_multiplied(rules.like, found.formats, ()))
+        return replace(deployment, formats=as_multiplied(rules.like, deployment.formats, ()))
 
-    parallel, told = _parallel(record, model, splits_layers=rules.splits_layers)
+    parallel, notes = _parallel(record, model, splits_layers=rules.splits_layers)
     return Setup(
         deployment=deployed(parallel),
         prefill=deployed(_possible(record.prefill, model)) if record.prefill is not None else None,
         variants=variants,
-        assumed=(*assumed, *told),
+        assumed=(*assumed, *notes),
         weights_known=bool(record.weights),
     )
 
@@ -151,11 +151,11 @@ def _parallel(record: _Printed, model: ModelProfile, *, splits_layers: bool) -> 
     if record.parallel is None:
         tensor = record.tensor or (1 if splits_layers else record.devices)
         return Parallel(tensor=tensor, pipeline=max(1, record.devices // tensor)), ()
-    found = _possible(record.parallel, model)
-    if found is record.parallel:
-        return found, ()
+    parallel = _possible(record.parallel, model)
+    if parallel is record.parallel:
+        return parallel, ()
     ranks = record.parallel.tensor
-    return found, (f"heads cannot be shared by {ranks} ranks: taken as {ranks} copies of attention",)
+    return parallel, (f"heads cannot be shared by {ranks} ranks: taken as {ranks} copies of attention",)
 
 
 def _possible(parallel: Parallel, model: ModelProfile) -> Parallel:

@@ -71,15 +71,15 @@ def held(row: Mapping[str, Any]) -> Iterator[Outcome]:
             ``alpha``, ``c``, ``expected_speedup``, ``mean_accepted_length``, ``speedup``, ``spec_tok_s``,
             ``baseline_tok_s``, ``weight_format``, ``source_url``.
     """
-    told = _told(row)
+    outcome = _told(row)
     if "weight_format" in row:
-        yield _speed(told, row)
+        yield _speed(outcome, row)
         return
     if "expected_speedup" in row:
-        yield _expected(told, row)
+        yield _expected(outcome, row)
     measured = row.get("speedup") or _rate_ratio(row)
     if measured is not None:
-        yield _measured(replace(told, measured=measured), row)
+        yield _measured(replace(outcome, measured=measured), row)
 
 
 def _told(row: Mapping[str, Any]) -> Outcome:
@@ -101,8 +101,8 @@ def _told(row: Mapping[str, Any]) -> Outcome:
 
 
 def _gpus(row: Mapping[str, Any]) -> int:
-    found = re.match(r"(\d+)x ", row.get("hardware", ""))
-    return int(found[1]) if found else 1
+    match = re.match(r"(\d+)x ", row.get("hardware", ""))
+    return int(match[1]) if match else 1
 
 
 def _rate_ratio(row: Mapping[str, Any]) -> float | None:
@@ -117,40 +117,40 @@ def _factor(row: Mapping[str, Any], *, alpha: float = 0.0, c: float = 0.0) -> fl
     return speedup(expected=expected, gamma=gamma, draft_ratio=row["c"] + c, verify_ratio=1)
 
 
-def _expected(told: Outcome, row: Mapping[str, Any]) -> Outcome:
+def _expected(outcome: Outcome, row: Mapping[str, Any]) -> Outcome:
     printed = row["expected_speedup"]
-    least = round(_factor(row, alpha=-_HALF_PRINTED, c=_HALF_PRINTED), _FACTOR_DIGITS)
-    most = round(_factor(row, alpha=_HALF_PRINTED, c=-_HALF_PRINTED), _FACTOR_DIGITS)
-    fits = least <= printed <= most
+    low = round(_factor(row, alpha=-_HALF_PRINTED, c=_HALF_PRINTED), _FACTOR_DIGITS)
+    high = round(_factor(row, alpha=_HALF_PRINTED, c=-_HALF_PRINTED), _FACTOR_DIGITS)
+    fits = low <= printed <= high
     return replace(
-        told,
-        id=f"{told.id}/expected",
+        outcome,
+        id=f"{outcome.id}/expected",
         quantity="expected speed-up",
         status="holds" if fits else "violates",
-        reason="" if fits else f"the formula gives {least} to {most}, not {printed}",
+        reason="" if fits else f"the formula gives {low} to {high}, not {printed}",
         measured=printed,
         estimate=_factor(row),
-        estimate_least=least,
-        estimate_most=most,
+        estimate_least=low,
+        estimate_most=high,
     )
 
 
-def _measured(told: Outcome, row: Mapping[str, Any]) -> Outcome:
+def _measured(outcome: Outcome, row: Mapping[str, Any]) -> Outcome:
     if "alpha" in row:
-        return _scored(told, _factor(row), row)
+        return _scored(outcome, _factor(row), row)
     if "mean_accepted_length" not in row:
-        return replace(told, status="excluded", reason="the accepted length of this row is not printed")
+        return replace(outcome, status="excluded", reason="the accepted length of this row is not printed")
     way = _facts()["methods"].get(row["method"])
     if way is None:
-        return replace(told, status="excluded", reason="how it drafts is not printed, or no method here does so")
-    found = _target(row)
-    if isinstance(found, str):
-        return replace(told, status="excluded" if not row.get("hardware") else "no profile", reason=found)
-    return _scored(told, row["mean_accepted_length"] / _round(found, way, row.get("batch", 1)), row)
+        return replace(outcome, status="excluded", reason="how it drafts is not printed, or no method here does so")
+    target = _target(row)
+    if isinstance(target, str):
+        return replace(outcome, status="excluded" if not row.get("hardware") else "no profile", reason=target)
+    return _scored(outcome, row["mean_accepted_length"] / _round(target, way, row.get("batch", 1)), row)
 
 
-def _scored(told: Outcome, estimate: float, row: Mapping[str, Any]) -> Outcome:
-    outcome = replace(told, estimate=estimate)
+def _scored(unscored: Outcome, estimate: float, row: Mapping[str, Any]) -> Outcome:
+    outcome = replace(unscored, estimate=estimate)
     far = outcome.error is not None and abs(outcome.error) > _LARGE
     group = "Leviathan" if "alpha" in row else row["method"]
     return replace(outcome, reason=_facts()["reasons"].get(group, "") if far else "")
@@ -187,13 +187,15 @@ def _draft(target: Deployment, way: Mapping[str, Any]) -> Deployment | None:
     return place_draft(target, model)
 
 
-def _speed(told: Outcome, row: Mapping[str, Any]) -> Outcome:
+def _speed(outcome: Outcome, row: Mapping[str, Any]) -> Outcome:
     """Hold a speed against the bound: as if every drafted token were accepted, at the fastest length of the draft."""
     model, small = find_model(row["target"]), find_model(row["draft"])
     hardware = find_hardware(row["hardware"])
     named = weight_names(row["weight_format"], row["target"], engine_rules("gpt-fast"))
     if model is None or small is None or not hardware or named is None:
-        return replace(told, status="no profile", reason=f"no profile of {row['target']}, {row['draft']} or its format")
+        return replace(
+            outcome, status="no profile", reason=f"no profile of {row['target']}, {row['draft']} or its format"
+        )
     weights, activations = named["weights"], named.get("activations")
     target = deploy(model, hardware=hardware[0], weights=weights, activations=activations)
     draft = place_draft(target, small, weights=weights, activations=activations)
@@ -202,7 +204,7 @@ def _speed(told: Outcome, row: Mapping[str, Any]) -> Outcome:
     bound = min((times.draft_s + times.verify_s) / (gamma + 1) for gamma, times in rounds)
     measured = 1 / row["spec_tok_s"]
     return replace(
-        told,
+        outcome,
         quantity="decode",
         unit="s",
         status="holds" if measured >= bound else "violates",

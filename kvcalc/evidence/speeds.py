@@ -36,7 +36,7 @@ def outcomes(suite: str, records: Sequence[Record] | None) -> Iterator[Outcome]:
 
 def _outcome(record: Record) -> Outcome:
     case = kernel_case(record) if record.suite == "kernels" else case_of(record)
-    told = Outcome(
+    outcome = Outcome(
         id=record.id,
         suite=record.suite,
         source=short_source(record.source),
@@ -53,16 +53,16 @@ def _outcome(record: Record) -> Outcome:
         row=record.row,
     )
     if isinstance(case, Unusable):
-        told = replace(told, status=case.status, reason=case.reason)
-        return told if case.guess is None else replace(_predicted(told, case.guess), scored=False)
-    return _held(told, case)
+        outcome = replace(outcome, status=case.status, reason=case.reason)
+        return outcome if case.guess is None else replace(_predicted(outcome, case.guess), scored=False)
+    return _held(outcome, case)
 
 
-def _predicted(told: Outcome, case: Case) -> Outcome:
+def _predicted(outcome: Outcome, case: Case) -> Outcome:
     """Return an outcome with its estimate; what nothing is held against gets one too."""
     estimate = predict_case(case)
     return replace(
-        told,
+        outcome,
         estimate=estimate.estimate_s,
         estimate_least=estimate.low_s,
         estimate_most=estimate.high_s,
@@ -72,20 +72,20 @@ def _predicted(told: Outcome, case: Case) -> Outcome:
     )
 
 
-def _held(told: Outcome, case: Case) -> Outcome:
+def _held(outcome: Outcome, case: Case) -> Outcome:
     verdict = judge(case)
     beaten: Status = "explained" if verdict.cause else "violates"
-    told = _predicted(told, case)
+    outcome = _predicted(outcome, case)
     # the measurement that beats its bound for a cause says nothing of the estimate, which is never below the bound
-    scored = told.scored and bool(estimated_passes(case)) and not verdict.beaten
-    borrowed = f"nothing was measured of {engine_of(case.record)} there: {told.calibration}"
+    scored = outcome.scored and bool(estimated_passes(case)) and not verdict.beaten
+    borrowed = f"nothing was measured of {engine_of(case.record)} there: {outcome.calibration}"
     return replace(
-        told,
+        outcome,
         scored=scored,
         status=beaten if verdict.beaten else "holds",
         reason=verdict.cause or slowness(case.record) or "",
-        unscored_reason=case.bound_only or ("" if told.scored else borrowed),
-        model=case.deployment.model.name if case.deployment is not None else told.model,
+        unscored_reason=case.bound_only or ("" if outcome.scored else borrowed),
+        model=case.deployment.model.name if case.deployment is not None else outcome.model,
         hardware=case.hardware.name,
         measured=case.measured_s,
         bound=verdict.bound_s,

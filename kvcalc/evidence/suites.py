@@ -70,7 +70,7 @@ def run_suites(
         if name not in SUITES:
             hint = did_you_mean(name, SUITES) or f"suites: {', '.join(SUITES)}"
             raise InputError(f"unknown suite {name!r}", hint=hint)
-    found: dict[str, tuple[Outcome, ...]] = {}
+    suites: dict[str, tuple[Outcome, ...]] = {}
     count = 0
     for name in names or SUITES:
         outcomes: list[Outcome] = []
@@ -79,13 +79,13 @@ def run_suites(
             count += 1
             progress(count, 0)
         if outcomes or names:
-            found[name] = tuple(outcomes)
-    every = tuple(outcome for outcomes in found.values() for outcome in outcomes)
+            suites[name] = tuple(outcomes)
+    every = tuple(outcome for outcomes in suites.values() for outcome in outcomes)
     whole = figures(every)
     return ValidateReport(
         records_file=records_file,
         summary=ValidateSummary(**{name: getattr(whole, name) for name in _COUNTS}),
-        suites={name: figures(outcomes) for name, outcomes in found.items()},
+        suites={name: figures(outcomes) for name, outcomes in suites.items()},
         sources=tuple(_by_source(every)),
         outcomes=every,
         rows=_row_answers(every) if rows else (),
@@ -102,7 +102,7 @@ def _by_source(outcomes: Iterable[Outcome]) -> Iterable[SourceFigures]:
     def key(outcome: Outcome) -> tuple[str, str, bool, str]:
         return outcome.suite, outcome.source, outcome.first_hand, outcome.quantity
 
-    order = {name: place for place, name in enumerate(SUITES)}
+    order = {name: index for index, name in enumerate(SUITES)}
     for (suite, source, first_hand, quantity), group in groupby(
         sorted(outcomes, key=lambda outcome: (order[outcome.suite], *key(outcome))), key=key
     ):
@@ -113,21 +113,21 @@ def _by_source(outcomes: Iterable[Outcome]) -> Iterable[SourceFigures]:
 
 def figures(outcomes: Sequence[Outcome]) -> Figures:
     """Sum up a group of records."""
-    held = [outcome for outcome in outcomes if outcome.status in ("holds", "explained", "violates")]
-    estimated = [outcome for outcome in held if outcome.error is not None and outcome.scored]
+    compared = [outcome for outcome in outcomes if outcome.status in ("holds", "explained", "violates")]
+    estimated = [outcome for outcome in compared if outcome.error is not None and outcome.scored]
     scored = [outcome for outcome in estimated if not outcome.fitted]
     errors = [outcome.error for outcome in scored if outcome.error is not None]
-    shares = [outcome.share for outcome in held if outcome.share is not None]
+    shares = [outcome.share for outcome in compared if outcome.share is not None]
     covered = [outcome.covered for outcome in scored if outcome.covered is not None]
     count = {status: sum(outcome.status == status for outcome in outcomes) for status in
              ("explained", "violates", "no profile", "excluded")}  # fmt: skip
     return Figures(
         records=len(outcomes),
-        held=len(held),
+        held=len(compared),
         scored=len(scored),
         without_profile=count["no profile"],
         fitted=len(estimated) - len(scored),
-        without_calibration=len(held) - len(estimated),
+        without_calibration=len(compared) - len(estimated),
         excluded=count["excluded"],
         explained=count["explained"],
         bound_violations=count["violates"],
@@ -168,14 +168,14 @@ _TPOT, _TTFT = ("tpot", "decode", "end_to_end"), ("ttft", "prefill")
 def _row_answers(outcomes: Iterable[Outcome]) -> tuple[RowAnswer, ...]:
     """Return an answer for each row, in the order of the first of its records."""
     rows: dict[str, list[Outcome]] = {}
-    place = 0
+    repeats = 0
     for name, group in groupby(outcomes, key=lambda outcome: outcome.row or outcome.id):
-        key, found = name, list(group)
+        key, records = name, list(group)
         # a name that comes again after others is another row
-        while key in rows and {one.quantity for one in rows[key]} & {one.quantity for one in found}:
-            place += 1
-            key = f"{name}\0{place}"
-        rows.setdefault(key, []).extend(found)
+        while key in rows and {one.quantity for one in rows[key]} & {one.quantity for one in records}:
+            repeats += 1
+            key = f"{name}\0{repeats}"
+        rows.setdefault(key, []).extend(records)
     return tuple(map(_answer, rows.values()))
 
 
@@ -185,14 +185,14 @@ def _answer(outcomes: Sequence[Outcome]) -> RowAnswer:
     for outcome in outcomes:
         answer = _with(answer, outcome)
     reasons = (reason for outcome in outcomes for reason in (outcome.reason, outcome.unscored_reason))
-    told = dict.fromkeys(filter(None, reasons))
+    reasons_given = dict.fromkeys(filter(None, reasons))
     books = {"fitted" if outcome.fitted else outcome.book for outcome in outcomes}
     return replace(
         answer,
         fitted="fitted" in books,
         book=next(book for book in ("fitted", "shipped", "unseen") if book in books),
         calibration=next((outcome.calibration for outcome in outcomes if outcome.calibration), ""),
-        reason="; ".join(told),
+        reason="; ".join(reasons_given),
     )
 
 
@@ -205,5 +205,5 @@ def _with(answer: RowAnswer, outcome: Outcome) -> RowAnswer:
     fields = (f"predicted_{names}_s", f"low_{names}_s", f"high_{names}_s", f"measured_{names}_s")
     if outcome.quantity == "prefill" and answer.predicted_ttft_s is not None:
         return answer
-    told: dict[str, Any] = dict(zip(fields, (*times, outcome.measured), strict=True))
-    return replace(answer, **told)
+    times_of: dict[str, Any] = dict(zip(fields, (*times, outcome.measured), strict=True))
+    return replace(answer, **times_of)

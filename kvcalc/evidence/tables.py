@@ -56,8 +56,8 @@ def _number(row: dict[str, Any], column: str) -> float | None:
 
 
 def _count(row: dict[str, Any], column: str) -> int | None:
-    found = _number(row, column)
-    return None if found is None else int(found)
+    number = _number(row, column)
+    return None if number is None else int(number)
 
 
 def printed_ranks(tensor: int, pipeline: int, data: int | None, moe_tensor: int, moe_expert: int) -> Parallel:

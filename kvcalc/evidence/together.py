@@ -26,10 +26,10 @@ def largest_of(*arrays: Array) -> Array:
     """Return the largest at each place, as ``max`` does of numbers."""
     import numpy as np
 
-    most = arrays[0]
+    largest = arrays[0]
     for array in arrays[1:]:
-        most = np.maximum(most, array)
-    return most
+        largest = np.maximum(largest, array)
+    return largest
 
 
 def least_of(one: Array, other: Array) -> Array:
@@ -51,15 +51,15 @@ def _stacked(passes: Sequence[PassTerms]) -> PassTerms:
     """Return passes as one whose numbers are arrays: the first operator of a kind beside the first of all others."""
     slots: dict[tuple[str, str, bool, int], list[OperatorTerms]] = {}
     nothing = OperatorTerms(0.0, 0.0, 0)
-    for place, terms in enumerate(passes):
+    for row, terms in enumerate(passes):
         for (kind, unit), operators in terms.operators.items():
             for is_joined in (False, True):
                 for index, op in enumerate(op for op in operators if op.is_joined is is_joined):
-                    slots.setdefault((kind, unit, is_joined, index), [nothing] * len(passes))[place] = op
-    found: dict[tuple[str, str], list[OperatorTerms]] = {}
+                    slots.setdefault((kind, unit, is_joined, index), [nothing] * len(passes))[row] = op
+    columns: dict[tuple[str, str], list[OperatorTerms]] = {}
     for (kind, unit, is_joined, _), column in sorted(slots.items()):
-        found.setdefault((kind, unit), []).append(stacked_operators(column, is_joined=is_joined))
-    stacked = {name: tuple(each) for name, each in found.items()}
+        columns.setdefault((kind, unit), []).append(stacked_operators(column, is_joined=is_joined))
+    stacked = {name: tuple(each) for name, each in columns.items()}
     return PassTerms(operators=stacked, sums=_stacked_sums(passes), **_counts(passes))
 
 

@@ -140,7 +140,7 @@ def _timed(data: Any, field: str) -> float | None:
 
 def _guidellm(data: Any, name: str) -> Iterator[Record]:
     """Yield TTFT and the time of each further token of every load that GuideLLM ran."""
-    for place, one in enumerate(at(data, "benchmarks") or (), start=1):
+    for number, one in enumerate(at(data, "benchmarks") or (), start=1):
         metrics = at(one, "metrics") or {}
 
         def mean(field: str, metrics: Any = metrics) -> float | None:
@@ -150,7 +150,7 @@ def _guidellm(data: Any, name: str) -> Iterator[Record]:
             "request_concurrency"
         )
         run = Run(
-            name=f"{name} load {place}",
+            name=f"{name} load {number}",
             model=word(one, "config.backend.model") or word(data, "config.spec.backend.model"),
             batch=None if streams is None else max(1, round(streams)),
             prompt=_rounded(mean("prompt_token_count")),

@@ -63,11 +63,11 @@ def _type_of(model_type: str) -> str:
     >>> _type_of("llama 8B Q4_K - Medium"), _type_of("qwen3 0.6B F16")
     ('q4_k_m', 'f16')
     """
-    found = _TYPE.search(model_type)
-    if found is None:
+    match = _TYPE.search(model_type)
+    if match is None:
         return ""
-    size = re.search(r"- (Small|Medium|Large)", found[0])
-    return found["type"].lower() + (f"_{size[1][0].lower()}" if size else "")
+    size = re.search(r"- (Small|Medium|Large)", match[0])
+    return match["type"].lower() + (f"_{size[1][0].lower()}" if size else "")
 
 
 def table_rows(text: str) -> list[dict[str, Any]] | None:
@@ -82,18 +82,18 @@ def table_rows(text: str) -> list[dict[str, Any]] | None:
     first = next((line for line in lines if line.strip()), "")
     if all(field in first for field in FIELDS):
         return [dict(row) for row in csv.DictReader(lines)]
-    heads = [place for place, line in enumerate(lines) if "|" in line and "test" in line and "t/s" in line]
+    heads = [number for number, line in enumerate(lines) if "|" in line and "test" in line and "t/s" in line]
     return _markdown_rows(lines, heads[0]) if heads else None
 
 
 def _sql_rows(text: str) -> list[dict[str, Any]]:
     rows = []
     for line in text.splitlines():
-        found = _INSERT.fullmatch(line.strip())
-        if found is None:
+        match = _INSERT.fullmatch(line.strip())
+        if match is None:
             continue
-        names = [name.strip() for name in found["names"].split(",")]
-        values = next(csv.reader([found["values"]], quotechar="'", skipinitialspace=True))
+        names = [name.strip() for name in match["names"].split(",")]
+        values = next(csv.reader([match["values"]], quotechar="'", skipinitialspace=True))
         if len(names) != len(values):
             raise ProfileError(f"a test has {len(values)} values for {len(names)} columns")
         rows.append(dict(zip(names, values, strict=True)))

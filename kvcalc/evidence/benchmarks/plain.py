@@ -36,13 +36,13 @@ def plain_records(text: str, name: str) -> Iterator[Record]:
     """
     lines = text.lstrip().splitlines()
     names = [each.strip().lower() for each in next(csv.reader(lines[:1]))]
-    for place, row in enumerate(csv.DictReader(lines[1:], fieldnames=names), 2):
-        if place > _MAX_ROWS:
+    for number, row in enumerate(csv.DictReader(lines[1:], fieldnames=names), 2):
+        if number > _MAX_ROWS:
             raise ProfileError(f"more than {_MAX_ROWS:,} rows")
         try:
-            yield from _row(row, f"{name} row {place}")
+            yield from _row(row, f"{name} row {number}")
         except ProfileError as error:
-            raise ProfileError(f"row {place}: {error.what}") from None
+            raise ProfileError(f"row {number}: {error.what}") from None
 
 
 def _row(row: dict[str, str], name: str) -> Iterator[Record]:

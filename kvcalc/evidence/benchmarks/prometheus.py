@@ -70,14 +70,14 @@ def read_metrics(text: str) -> Metrics:
     sums: dict[str, float] = {}
     labels: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        found = _SAMPLE.fullmatch(line)
-        if found is None:
+        sample = _SAMPLE.fullmatch(line)
+        if sample is None:
             continue
-        value = _number(found["value"], number)
-        own = dict(_LABEL.findall(found["labels"] or ""))
+        value = _number(sample["value"], number)
+        own = dict(_LABEL.findall(sample["labels"] or ""))
         labels |= own
         if "le" not in own:
-            sums[found["name"]] = sums.get(found["name"], 0.0) + value
+            sums[sample["name"]] = sums.get(sample["name"], 0.0) + value
     engine = "sglang" if any(name.startswith("sglang:") for name in sums) else "vllm"
     means = {}
     for name, histograms in _HISTOGRAMS.items():
@@ -109,15 +109,15 @@ def _number(text: str, line: int) -> float:
 
 def metrics_records(text: str, name: str) -> Iterator[Record]:
     """Yield mean TTFT and TPOT of all requests since a server's start."""
-    found = read_metrics(text)
-    prompt, output = (found.means.get(each) for each in ("prompt", "output"))
+    metrics = read_metrics(text)
+    prompt, output = (metrics.means.get(each) for each in ("prompt", "output"))
     run = Run(
         name=name,
-        model=found.model,
-        engine=found.engine,
-        batch=max(1, round(found.running)) if found.running else None,
+        model=metrics.model,
+        engine=metrics.engine,
+        batch=max(1, round(metrics.running)) if metrics.running else None,
         prompt=None if prompt is None else max(1, round(prompt)),
         output=None if output is None else max(1, round(output)),
-        note=f"means of all {found.requests:,.0f} requests since the server's start",
+        note=f"means of all {metrics.requests:,.0f} requests since the server's start",
     )
-    yield from run.records({"ttft": found.means.get("ttft"), "tpot": found.means.get("tpot")})
+    yield from run.records({"ttft": metrics.means.get("ttft"), "tpot": metrics.means.get("tpot")})

@@ -62,16 +62,16 @@ def benchmark_of(text: str, name: str) -> Benchmark:
         raise ProfileError("the file is empty", where=name)
     try:
         form, records = _records(text, name)
-        found = tuple(records)
+        points = tuple(records)
     except ProfileError as error:
         raise ProfileError(error.what, where=error.where or name, hint=error.hint) from None
     except (csv.Error, RecursionError, OverflowError) as error:
         raise ProfileError(f"cannot be read: {error}", where=name) from None
-    if not found:
+    if not points:
         raise ProfileError(f"a file of {form} without a measured time", where=name)
-    if len(found) > _MAX_POINTS:
-        raise ProfileError(f"{len(found):,} measurements are more than the {_MAX_POINTS:,} that are read", where=name)
-    return Benchmark(name=name, form=form, records=found)
+    if len(points) > _MAX_POINTS:
+        raise ProfileError(f"{len(points):,} measurements are more than the {_MAX_POINTS:,} that are read", where=name)
+    return Benchmark(name=name, form=form, records=points)
 
 
 def is_benchmark(text: str) -> bool:
@@ -99,22 +99,22 @@ def _records(text: str, name: str) -> tuple[str, Iterable[Record]]:
 
 
 def _json_records(documents: list[Any], name: str) -> tuple[str, list[Record]]:
-    found: list[Record] = []
+    records: list[Record] = []
     forms: dict[str, None] = {}
-    for place, document in enumerate(documents, 1):
+    for number, document in enumerate(documents, 1):
         form = _form_of(document)
         if form is None:
-            raise ProfileError(f"entry {place} is of no known form" if len(documents) > 1 else "of no known form",
+            raise ProfileError(f"entry {number} is of no known form" if len(documents) > 1 else "of no known form",
                                hint=_KNOWN)  # fmt: skip
-        label = f"{name} {place}" if len(documents) > 1 else name
+        label = f"{name} {number}" if len(documents) > 1 else name
         read = (
             test_records
             if form == "llama-bench"
             else next(each.read for each in FORMS if each.name == form and _has(each.fields, document))
         )
         forms[form] = None
-        found += read(document, label)
-    return ", ".join(forms), found
+        records += read(document, label)
+    return ", ".join(forms), records
 
 
 def _form_of(document: Any) -> str | None:

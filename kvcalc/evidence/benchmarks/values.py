@@ -54,8 +54,8 @@ def positive(data: Any, *paths: str) -> float | None:
 
 def count(data: Any, *paths: str) -> int | None:
     """Return the first count of some fields that is there, rounded; errors as `positive`."""
-    found = positive(data, *paths)
-    return None if found is None else max(1, round(found))
+    value = positive(data, *paths)
+    return None if value is None else max(1, round(value))
 
 
 def word(data: Any, *paths: str) -> str:

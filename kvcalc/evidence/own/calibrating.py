@@ -62,18 +62,18 @@ def calibrated(start: Calibration, cases: Sequence[Case]) -> Calibrated:
     samples = [timed(case, start) for case in cases]
     factors = factors_of(samples, start)
     rows = list(dict.fromkeys(case.record.row or case.record.id for case in cases))
-    fold = {row: place % _MAX_FOLDS for place, row in enumerate(rows)}
+    fold = {row: index % _MAX_FOLDS for index, row in enumerate(rows)}
     left: list[float | None] = [None] * len(cases)
     for each in sorted(set(fold.values())) if len(rows) > 1 else ():
         outside = [fold[case.record.row or case.record.id] != each for case in cases]
         others = [sample for sample, is_outside in zip(samples, outside, strict=True) if is_outside]
         fitted = slowed(start, factors_of(others, start))
-        for place, (case, is_outside) in enumerate(zip(cases, outside, strict=True)):
+        for index, (case, is_outside) in enumerate(zip(cases, outside, strict=True)):
             if not is_outside:
-                left[place] = case_seconds(case, fitted)
-    found = slowed(start, factors)
+                left[index] = case_seconds(case, fitted)
+    fitted_calibration = slowed(start, factors)
     return Calibrated(
-        calibration=_with_intervals(found, cases, left),
+        calibration=_with_intervals(fitted_calibration, cases, left),
         factors=factors,
         told=identified(samples, factors),
         left_out_s=tuple(left),
@@ -88,12 +88,12 @@ def _with_intervals(calibration: Calibration, cases: Sequence[Case], left: Seque
             own = errors.setdefault(kind, [])
             if seconds is not None:
                 own.append(math.log(case.measured_s / seconds))
-    found = {kind: _interval(own) for kind, own in errors.items()}
-    steps = [each for kind, each in found.items() if not kind.startswith(("prefill", "first", "queued"))]
-    prompts = [each for kind, each in found.items() if kind.startswith(("prefill", "first"))]
+    intervals = {kind: _interval(own) for kind, own in errors.items()}
+    steps = [each for kind, each in intervals.items() if not kind.startswith(("prefill", "first", "queued"))]
+    prompts = [each for kind, each in intervals.items() if kind.startswith(("prefill", "first"))]
     return replace(
         calibration,
-        intervals={**calibration.intervals, **found},
+        intervals={**calibration.intervals, **intervals},
         memory_interval=steps[0] if steps else calibration.memory_interval,
         compute_interval=prompts[0] if prompts else calibration.compute_interval,
     )

@@ -42,10 +42,10 @@ def factors_of(samples: Sequence[Timed], start: Calibration) -> dict[str, float]
     doi 10.1137/1.9780898717921; weights of far samples: Huber 1964, doi 10.1214/aoms/1177703732.
     """
     names = [name for name in TERMS if any(_has(sample, name) for sample in samples)]
-    found = _most_likely(samples, names, start)
-    told = identified(samples, found)
-    kept = sorted((name for name in names if told[name] >= _MIN_TOLD), key=lambda name: -told[name])[: len(samples)]
-    return found if len(kept) == len(names) else _most_likely(samples, kept, start)
+    factors = _most_likely(samples, names, start)
+    shares = identified(samples, factors)
+    kept = sorted((name for name in names if shares[name] >= _MIN_TOLD), key=lambda name: -shares[name])[: len(samples)]
+    return factors if len(kept) == len(names) else _most_likely(samples, kept, start)
 
 
 def _has(sample: Timed, name: str) -> bool:
@@ -74,11 +74,11 @@ def _moves(
     free = list(range(len(names)))
     while free:
         moves = _solved([[matrix[row][column] for column in free] for row in free], [wanted[row] for row in free])
-        found = dict(zip(free, moves, strict=True))
-        stuck = [place for place, move in found.items() if _is_beyond(logs[names[place]], move, ranges[names[place]])]
+        move_of = dict(zip(free, moves, strict=True))
+        stuck = [index for index, move in move_of.items() if _is_beyond(logs[names[index]], move, ranges[names[index]])]
         if not stuck:
-            return {names[place]: move for place, move in found.items()}
-        free = [place for place in free if place not in stuck]
+            return {names[index]: move for index, move in move_of.items()}
+        free = [index for index in free if index not in stuck]
     return {}
 
 
@@ -91,8 +91,8 @@ def _normal_equations(samples: Sequence[Timed], factors: Mapping[str, float]) ->
     """Return matrix and right side of the step to the most likely logarithms of the factors."""
     names = list(factors)
     matrix = [[0.0] * len(names) for _ in names]
-    for place, name in enumerate(names):
-        matrix[place][place] = TERMS[name].spread ** -2
+    for index, name in enumerate(names):
+        matrix[index][index] = TERMS[name].spread ** -2
     wanted = [-math.log(factors[name]) / TERMS[name].spread ** 2 for name in names]
     for sample in samples:
         whole = seconds_at(sample, factors)
@@ -108,26 +108,26 @@ def _normal_equations(samples: Sequence[Timed], factors: Mapping[str, float]) ->
 
 def _slope(sample: Timed, name: str, factors: Mapping[str, float]) -> float:
     """Return the seconds that a sample's time changes by, for each factor of e of a term."""
-    found = 0.0
+    slope = 0.0
     for by, parts in sample.pieces:
         times = factors.get(by, 1.0)
         if by == name:
-            found += times * added(seconds * factors.get(each, 1.0) for each, seconds in parts.items())
+            slope += times * added(seconds * factors.get(each, 1.0) for each, seconds in parts.items())
         elif name in parts:
-            found += times * parts[name] * factors[name]
-    return found
+            slope += times * parts[name] * factors[name]
+    return slope
 
 
 def identified(samples: Sequence[Timed], factors: Mapping[str, float]) -> dict[str, float]:
     """Return for each factor the share of what was unknown of it that the samples tell: 0 nothing, 1 all."""
     names = list(factors)
     matrix, _ = _normal_equations(samples, factors)
-    told = {}
-    for place, name in enumerate(names):
-        unit = [float(place == each) for each in range(len(names))]
-        left = _solved(matrix, unit)[place]
-        told[name] = 1 - left / TERMS[name].spread ** 2
-    return told
+    shares = {}
+    for index, name in enumerate(names):
+        unit = [float(index == each) for each in range(len(names))]
+        left = _solved(matrix, unit)[index]
+        shares[name] = 1 - left / TERMS[name].spread ** 2
+    return shares
 
 
 def _solved(matrix: Sequence[Sequence[float]], wanted: Sequence[float]) -> list[float]:
@@ -138,13 +138,13 @@ def _solved(matrix: Sequence[Sequence[float]], wanted: Sequence[float]) -> list[
     """
     rows = [[*row, value] for row, value in zip(matrix, wanted, strict=True)]
     count = len(rows)
-    for place in range(count):
-        for below in range(place + 1, count):
-            share = rows[below][place] / rows[place][place]
+    for column in range(count):
+        for below in range(column + 1, count):
+            share = rows[below][column] / rows[column][column]
             if share:
-                rows[below] = [one - share * other for one, other in zip(rows[below], rows[place], strict=True)]
-    found = [0.0] * count
-    for place in reversed(range(count)):
-        known = added(rows[place][each] * found[each] for each in range(place + 1, count))
-        found[place] = (rows[place][count] - known) / rows[place][place]
-    return found
+                rows[below] = [one - share * other for one, other in zip(rows[below], rows[column], strict=True)]
+    solution = [0.0] * count
+    for column in reversed(range(count)):
+        known = added(rows[column][each] * solution[each] for each in range(column + 1, count))
+        solution[column] = (rows[column][count] - known) / rows[column][column]
+    return solution

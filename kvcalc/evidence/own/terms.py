@@ -114,9 +114,9 @@ def limits(calibration: Calibration, samples: Iterable[Timed], name: str) -> tup
         return max(shares, default=_MIN_FACTOR), _MAX_FACTOR
     if name == "links":
         return max(calibration.link_share, calibration.direct_share or 0.0), _MAX_FACTOR
-    most = _MAX.get(_FLOORS.get(name, ""))
-    start = getattr(calibration, _FLOORS[name]) if most else 0.0
-    return _MIN_FACTOR, most / start if most and start else _MAX_FACTOR
+    max_floor = _MAX.get(_FLOORS.get(name, ""))
+    start = getattr(calibration, _FLOORS[name]) if max_floor else 0.0
+    return _MIN_FACTOR, max_floor / start if max_floor and start else _MAX_FACTOR
 
 
 def part_seconds(terms: PassTerms, calibration: Calibration) -> dict[str, float]:
