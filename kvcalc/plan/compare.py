@@ -105,14 +105,14 @@ def compare_report(sides: Sequence[Side], *, engine: str | None = None) -> Compa
             "accelerators cannot be compared with models", hint="give the models a --gpu, or leave them out"
         )
     notes: dict[str, None] = {}
-    found = [_quantities(side, engine, notes) for side in sides]
-    fits = [values.get("decode.fits") is not False for values in found]
-    names = list(dict.fromkeys(name for values in found for name in values if name != _MISFIT))
+    quantities = [_quantities(side, engine, notes) for side in sides]
+    fits = [values.get("decode.fits") is not False for values in quantities]
+    names = list(dict.fromkeys(name for values in quantities for name in values if name != _MISFIT))
     known = [name for name in _QUANTITIES if name in names]
     own = [name for name in names if name not in _QUANTITIES]  # an accelerator's
     return CompareReport(
-        sides=tuple(_shown(side, str(values.pop(_MISFIT, ""))) for side, values in zip(sides, found, strict=True)),
-        rows=tuple(_row(name, [values.get(name) for values in found], fits) for name in (*known, *own)),
+        sides=tuple(_shown(side, str(values.pop(_MISFIT, ""))) for side, values in zip(sides, quantities, strict=True)),
+        rows=tuple(_row(name, [values.get(name) for values in quantities], fits) for name in (*known, *own)),
         notes=tuple(notes),
     )
 
@@ -150,7 +150,7 @@ def _row(quantity: str, values: Sequence[CompareValue], fits: Sequence[bool]) ->
     best: tuple[int, ...] = ()
     if better and candidates and len(set(counted)) > 1:
         end = min(candidates) if better == "lower" else max(candidates)
-        best = tuple(place for place, value in enumerate(shown) if value == end)
+        best = tuple(index for index, value in enumerate(shown) if value == end)
     return CompareRow(
         quantity=quantity,
         label=label,
@@ -175,7 +175,7 @@ def _quantities(side: Side, engine: str | None, notes: dict[str, None]) -> dict[
     subject = started(subject, engine or subject.served_by)
     sizes = size_report(subject, context=context, batch=side.batch)
     notes |= dict.fromkeys(sizes.notes)
-    found: dict[str, CompareValue] = {
+    quantities: dict[str, CompareValue] = {
         "size.weights.parameters": sizes.weights.parameters,
         "size.weights.active_parameters": sizes.weights.active_parameters,
         "size.weights.total_bytes": sizes.weights.total_bytes,
@@ -184,9 +184,9 @@ def _quantities(side: Side, engine: str | None, notes: dict[str, None]) -> dict[
         "size.kv.total_bytes": sizes.kv.total_bytes,
     }
     if subject.hardware is None:
-        return found
+        return quantities
     notes |= dict.fromkeys((*hardware_notes(subject), *side.notes))
-    return found | _speeds(subject, context, side) | _room(subject, context, side.batch, notes)
+    return quantities | _speeds(subject, context, side) | _room(subject, context, side.batch, notes)
 
 
 def _speeds(deployment: Deployment, context: int, side: Side) -> dict[str, CompareValue]:

@@ -63,8 +63,14 @@ def best_calibration(calibrations: Iterable[T], hardware: HardwareProfile, engin
         hardware: the accelerator.
         engines: the engines whose calibrations are wanted, the first preferred.
     """
-    fitting = [found for found in calibrations if found.engine in engines and applies(found, hardware)]
-    return min(fitting, key=lambda found: (engines.index(found.engine), -applies(found, hardware)), default=None)
+    fitting = [
+        calibration for calibration in calibrations if calibration.engine in engines and applies(calibration, hardware)
+    ]
+    return min(
+        fitting,
+        key=lambda calibration: (engines.index(calibration.engine), -applies(calibration, hardware)),
+        default=None,
+    )
 
 
 def likely_engines(deployment: Deployment) -> tuple[str, ...]:
@@ -86,8 +92,8 @@ def estimate_fields(
     """Return the fields of a report's row that hold the estimate; none of them is set without a calibration."""
     if calibration is None:
         return {}
-    found = estimate_time(cost, hardware, calibration)
-    return {"estimate_s": found.estimate_s, "estimate_low_s": found.low_s, "estimate_high_s": found.high_s}
+    estimate = estimate_time(cost, hardware, calibration)
+    return {"estimate_s": estimate.estimate_s, "estimate_low_s": estimate.low_s, "estimate_high_s": estimate.high_s}
 
 
 def estimated_with(calibration: Calibration | None) -> EstimatedWith | None:
@@ -121,8 +127,8 @@ def estimate_notes(
         where = f"was measured on {places}, not on {hardware.name}"
         return (f"the calibration {calibration.name} {where}: its estimate is a guess",)
     if calibration.engine == "kernels":
-        told = "overheads per step and layer are left out"
-        return (f"the calibration {calibration.name} covers kernels only: {told}",)
+        without = "overheads per step and layer are left out"
+        return (f"the calibration {calibration.name} covers kernels only: {without}",)
     few = few_measurements(calibration, deployment.model, *phases, shows_interval=shows_interval)
     return (*_wide_activations(calibration, deployment), *few)
 
@@ -135,9 +141,9 @@ def few_measurements(
     if not few:
         return ()
     models = "mixtures of experts" if model.is_mixture else "dense models"
-    said = f"too few measurements of {' and '.join(few)} of {models} in {calibration.name} for an 80% interval"
+    reason = f"too few measurements of {' and '.join(few)} of {models} in {calibration.name} for an 80% interval"
     shown = "the one printed is that" if len(few) == 1 else "those printed are those"
-    return (f"{said}: {shown} of all its passes" if shows_interval else said,)
+    return (f"{reason}: {shown} of all its passes" if shows_interval else reason,)
 
 
 def _wide_activations(calibration: Calibration, deployment: Deployment) -> tuple[str, ...]:

@@ -41,27 +41,27 @@ def field_of(report: Mapping[str, Any], path: str) -> Any:
     >>> field_of({"kv": {"total_bytes": 8}}, "kv.total_bytes"), field_of({"rows": [{"batch": 2}]}, "batch")
     (8, 2)
     """
-    found: Any = report
+    value: Any = report
     for step in path.split("."):
-        found = _step(found, step, path)
-    return found
+        value = _step(value, step, path)
+    return value
 
 
-def _step(found: Any, step: str, path: str) -> Any:
-    if isinstance(found, list):
-        if step.isdigit() and int(step) < len(found):
-            return found[int(step)]
-        raise InputError(f"{path!r}: there are {len(found)} entries, and {step!r} is none of them")
-    if not isinstance(found, dict):
+def _step(value: Any, step: str, path: str) -> Any:
+    if isinstance(value, list):
+        if step.isdigit() and int(step) < len(value):
+            return value[int(step)]
+        raise InputError(f"{path!r}: there are {len(value)} entries, and {step!r} is none of them")
+    if not isinstance(value, dict):
         raise InputError(f"{path!r}: there is nothing below {step!r}")
-    if step in found:
-        return found[step]
-    rows = next((found[name] for name in _LISTS if isinstance(found.get(name), list)), None)
+    if step in value:
+        return value[step]
+    rows = next((value[name] for name in _LISTS if isinstance(value.get(name), list)), None)
     if rows is not None and len(rows) == 1 and step in rows[0]:
         return rows[0][step]
     if rows is not None and len(rows) > 1 and step in rows[0]:
         raise InputError(f"{path!r} is a field of each of {len(rows)} rows", hint=f"name one: rows.0.{path}")
-    known = [*found, *(rows[0] if rows else ())]
+    known = [*value, *(rows[0] if rows else ())]
     raise InputError(f"there is no field {path!r}", hint=did_you_mean(step, known) or f"fields: {', '.join(known)}")
 
 

@@ -230,10 +230,10 @@ def holds_batch(
     Raises:
         UnsupportedError: a model or arrangement that the engine's memory model does not describe.
     """
-    found = room(deployment, max_model_len=longest, terms=terms)
-    if found.kv_bytes <= 0 or not found.holds(context=tokens, batch=batch):
+    space = room(deployment, max_model_len=longest, terms=terms)
+    if space.kv_bytes <= 0 or not space.holds(context=tokens, batch=batch):
         return False
-    return not found.reason(context=tokens, batch=batch)
+    return not space.reason(context=tokens, batch=batch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,13 +271,13 @@ def fewest_gpus(deployment: Deployment, holds: Callable[[Deployment], bool]) -> 
             continue
         answered = parallel.gpus
         if fits:
-            found = _described(parallel)
+            option = _described(parallel)
             # of two layouts on as many GPUs the practical one is the answer, unless the other was asked for
-            better = smallest is not None and practical and smallest.gpus == found.gpus
+            better = smallest is not None and practical and smallest.gpus == option.gpus
             if smallest is None or (better and smallest.flags != flags_of(own)):
-                smallest = found
+                smallest = option
             if practical:
-                return Fewest(smallest=smallest, practical=found, reason="")
+                return Fewest(smallest=smallest, practical=option, reason="")
     # a refusal of some arrangements is no reason for all
     none = refusal if answered < MAX_GPUS and refusal else f"more than {MAX_GPUS}"
     reason = "" if smallest is not None else none

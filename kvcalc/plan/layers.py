@@ -105,7 +105,7 @@ def _order(model: ModelProfile, names: dict[Block, str]) -> tuple[LayerRun, ...]
 
 def _block_row(deployment: Deployment, block: Block, name: str, group: TokenGroup, tokens: int) -> LayerRow:
     layers = deployment.model.block_counts[block]
-    held = block_cache_bytes(block, tokens, deployment.formats, tensor=deployment.parallel.tensor)
+    cache = block_cache_bytes(block, tokens, deployment.formats, tensor=deployment.parallel.tensor)
     sequences = ceil_div(group.sequences, deployment.parallel.data)
     return _row(
         required_hardware(deployment),
@@ -113,7 +113,7 @@ def _block_row(deployment: Deployment, block: Block, name: str, group: TokenGrou
         kind=name,
         what=_words(block),
         layers=layers,
-        kv_bytes=held.total * layers * sequences,
+        kv_bytes=cache.total * layers * sequences,
     )
 
 

@@ -53,8 +53,12 @@ def quants_report(
     rows = [_row(recipe, file, device, tokens=tokens, limit=model.context_limit) for recipe, file in files.items()]
     if device is not None:
         buffers = device.buffer(tokens)
-        said = f"compute buffers of {bytes_text(buffers)}" if buffers else "no compute buffers, which are not described"
-        notes += (f"all on one device, as kvcalc fit --device has it: cache, {said}, the token table on the host",)
+        buffer_text = (
+            f"compute buffers of {bytes_text(buffers)}" if buffers else "no compute buffers, which are not described"
+        )
+        notes += (
+            f"all on one device, as kvcalc fit --device has it: cache, {buffer_text}, the token table on the host",
+        )
     return QuantsReport(
         model=model.name,
         context=tokens,
@@ -95,12 +99,12 @@ class _Device:
         if tokens not in self.buffers:
             options = LlamaCppOptions(context=tokens)
             try:
-                found = compute_bytes(
+                size = compute_bytes(
                     self.model, self.placement, options, weights=self.any_weights, backends=[MEMORY]
                 ).devices[0]
             except UnsupportedError:
-                found = 0
-            self.buffers[tokens] = found
+                size = 0
+            self.buffers[tokens] = size
         return self.buffers[tokens]
 
     def holds(self, left: int, tokens: int) -> bool:
@@ -116,18 +120,18 @@ class _Device:
             return 0
         if self.holds(left, limit):
             return limit
-        least, most = self.buffer(1), self.buffer(limit)
+        smallest, largest_buffer = self.buffer(1), self.buffer(limit)
 
         def nearly(tokens: int) -> bool:
-            return self.cache(tokens) + least + (most - least) * tokens // limit <= left
+            return self.cache(tokens) + smallest + (largest_buffer - smallest) * tokens // limit <= left
 
-        found = largest(nearly, limit)
-        found = max(_CELLS, found - found % _CELLS)
-        while found > _CELLS and not self.holds(left, found):
-            found -= _CELLS
-        while found + _CELLS < limit and self.holds(left, found + _CELLS):
-            found += _CELLS
-        return found
+        tokens_held = largest(nearly, limit)
+        tokens_held = max(_CELLS, tokens_held - tokens_held % _CELLS)
+        while tokens_held > _CELLS and not self.holds(left, tokens_held):
+            tokens_held -= _CELLS
+        while tokens_held + _CELLS < limit and self.holds(left, tokens_held + _CELLS):
+            tokens_held += _CELLS
+        return tokens_held
 
 
 def _row(recipe: str, file: QuantisedFile, device: _Device | None, *, tokens: int, limit: int | None) -> QuantRow:

@@ -23,9 +23,9 @@ __all__ = [
 
 def held_weight_bytes(deployment: Deployment) -> int:
     """Return the bytes of all weights: the file's own where the model was read from one and no format was asked for."""
-    held = deployment.model.held_weight_bytes
-    if held is not None and deployment.own_weights:
-        return held
+    weights = deployment.model.held_weight_bytes
+    if weights is not None and deployment.own_weights:
+        return weights
     return weight_bytes(deployment.model, deployment.formats)
 
 

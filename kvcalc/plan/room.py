@@ -95,10 +95,11 @@ class Room:
     @property
     def max_sequences(self) -> int:
         """Sequences it takes at once, whatever the memory; vLLM's default for the card is a limit like any other."""
-        most, start = self.pool.most_sequences, self.start
+        pool_sequences, start = self.pool.most_sequences, self.start
         if start.engine == "vllm":
-            return min(most, start.pass_sequences * start.parallel.data)
-        return most if self.held.pools is None else min(most, self.held.pools.requests * start.parallel.data)
+            return min(pool_sequences, start.pass_sequences * start.parallel.data)
+        pools = self.held.pools
+        return pool_sequences if pools is None else min(pool_sequences, pools.requests * start.parallel.data)
 
     @property
     def refusal(self) -> str:
@@ -253,14 +254,14 @@ def assumed_text(start: EngineStart, figure: Callable[[EngineOptions], float]) -
     return f"assumed: {', '.join(moved)}" if moved else ""
 
 
-def assumed_capacity(found: Room, deployment: Deployment, terms: BudgetTerms = NO_TERMS) -> str:
+def assumed_capacity(space: Room, deployment: Deployment, terms: BudgetTerms = NO_TERMS) -> str:
     """Name the engine's defaults that move the number of longest sequences that fit by more than 2 %."""
 
     def concurrency(options: EngineOptions) -> float:
         other = replace(deployment, options=options)
-        return room(other, max_model_len=found.max_model_len, terms=terms).held.concurrency
+        return room(other, max_model_len=space.max_model_len, terms=terms).held.concurrency
 
-    return assumed_text(found.start, concurrency)
+    return assumed_text(space.start, concurrency)
 
 
 def budget(deployment: Deployment, start: EngineStart, terms: BudgetTerms = NO_TERMS) -> Budget:
@@ -274,7 +275,7 @@ def budget(deployment: Deployment, start: EngineStart, terms: BudgetTerms = NO_T
         raise InputError(
             "whether it fits depends on the accelerator", hint="give --gpu, or --kv-memory for the cache alone"
         )
-    memory, most = hardware.usable_memory_range
+    memory, max_memory = hardware.usable_memory_range
     engine = engine_budget(start, hardware)
     activations = _given(terms.activation_bytes, engine.activations)
     overhead = _given(terms.overhead_bytes, engine.overhead)
@@ -292,10 +293,10 @@ def budget(deployment: Deployment, start: EngineStart, terms: BudgetTerms = NO_T
         kv_bytes_available=left,
         outside_bytes=memory - int(engine.utilization * memory),
         intervals={
-            "memory_bytes": (memory, most),
+            "memory_bytes": (memory, max_memory),
             "activation_bytes": (activations.least, activations.most),
             "overhead_bytes": (overhead.least, overhead.most),
-            "kv_bytes_available": (left, int(engine.utilization * most) - weights - beside.least),
+            "kv_bytes_available": (left, int(engine.utilization * max_memory) - weights - beside.least),
         },
     )
 

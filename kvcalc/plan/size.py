@@ -59,13 +59,13 @@ def size_report(
     tokens = _tokens(deployment, asked_context(deployment, context))
     notes = (*(() if context is not None else usual_context_notes(deployment)), *check_context(model, tokens))
     check_batch(batch)
-    held, after = cache_bytes(model, tokens, formats), cache_bytes(model, tokens + 1, formats)
-    per_sequence = held.growing + held.state
+    before, after = cache_bytes(model, tokens, formats), cache_bytes(model, tokens + 1, formats)
+    per_sequence = before.growing + before.state
     kv = KvSize(
-        bytes_per_token=after.growing - held.growing,
+        bytes_per_token=after.growing - before.growing,
         bytes_per_sequence=per_sequence,
-        state_bytes_per_sequence=held.state,
-        cross_bytes_per_sequence=held.cross,
+        state_bytes_per_sequence=before.state,
+        cross_bytes_per_sequence=before.cross,
         total_bytes=batch * per_sequence,
         affine=tuple(
             {
@@ -137,9 +137,9 @@ def _grid(deployment: Deployment, context: int) -> tuple[GridCell, ...]:
     contexts = sorted({context, *(tokens for tokens in _GRID_CONTEXTS if tokens <= limit)})
     cells = []
     for tokens in contexts:
-        held = cache_bytes(model, tokens, formats)
+        cache = cache_bytes(model, tokens, formats)
         cells += [
-            GridCell(context=tokens, batch=batch, total_bytes=batch * (held.growing + held.state))
+            GridCell(context=tokens, batch=batch, total_bytes=batch * (cache.growing + cache.state))
             for batch in _GRID_BATCHES
         ]
     return tuple(cells)

@@ -215,9 +215,9 @@ def cache_notes(deployment: Deployment, rows: Sequence[DecodeRow]) -> tuple[str,
     moved = [row.weight_bytes + row.kv_read_bytes + row.kv_write_bytes for row in rows]
     if cache is None or not moved or min(moved) / deployment.parallel.gpus >= cache:
         return ()
-    held = bytes_text(cache)
+    size = bytes_text(cache)
     return (
-        f"a step moves less than the last-level cache of {held} holds: data that stays there can beat the memory bound",
+        f"a step moves less than the last-level cache of {size} holds: data that stays there can beat the memory bound",
     )
 
 

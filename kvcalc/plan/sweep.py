@@ -88,34 +88,34 @@ class Grid:
                 number += 1
 
 
-def _pieces(axes: Mapping[str, Sequence[Any]], most: int) -> Iterator[dict[str, Sequence[Any]]]:
+def _pieces(axes: Mapping[str, Sequence[Any]], max_rows: int) -> Iterator[dict[str, Sequence[Any]]]:
     """Yield the axes in pieces of so many points at most, in the order of their product."""
     if not axes:
         yield {}
         return
     (first, values), *rest = axes.items()
     others = dict(rest)
-    step = _step([len(each) for each in others.values()], most)
+    step = _step([len(each) for each in others.values()], max_rows)
     for start in range(0, len(values), step or 1):
         piece = {first: values[start : start + (step or 1)]}
         if step:
             yield piece | others
         else:
-            yield from (piece | inside for inside in _pieces(others, most))
+            yield from (piece | inside for inside in _pieces(others, max_rows))
 
 
-def _number_of_pieces(lengths: Sequence[int], most: int) -> int:
+def _number_of_pieces(lengths: Sequence[int], max_rows: int) -> int:
     """Count the pieces that `_pieces` yields of axes of these lengths."""
     if not lengths:
         return 1
     first, *others = lengths
-    step = _step(others, most)
-    return math.ceil(first / step) if step else first * _number_of_pieces(others, most)
+    step = _step(others, max_rows)
+    return math.ceil(first / step) if step else first * _number_of_pieces(others, max_rows)
 
 
-def _step(others: Sequence[int], most: int) -> int:
+def _step(others: Sequence[int], max_rows: int) -> int:
     """Count the values of an axis that a piece takes with all of those inside it; none where these are too many."""
-    return most // math.prod(others)
+    return max_rows // math.prod(others)
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> tuple[int, ...]:
@@ -126,9 +126,9 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> tuple[int, ...]:
     >>> pareto_front([(1, 9), (5, 5), (4, 5), (5, 5), (9, 1), (8, 0)])
     (4, 1, 0)
     """
-    order = sorted(range(len(points)), key=lambda place: (-points[place][0], -points[place][1], place))
+    order = sorted(range(len(points)), key=lambda index: (-points[index][0], -points[index][1], index))
     front: list[int] = []
-    for place in order:
-        if not front or points[place][1] > points[front[-1]][1]:
-            front.append(place)
+    for index in order:
+        if not front or points[index][1] > points[front[-1]][1]:
+            front.append(index)
     return tuple(front)

@@ -62,7 +62,7 @@ def traffic_report(
     check_batch(batch)
     notes = check_context(deployment.model, prompt_tokens + output_tokens, what="prompt and output")
     wanted = parse_levers(levers)
-    layout, told = apply_levers(deployment, wanted, context=prompt_tokens + output_tokens)
+    layout, lever_notes = apply_levers(deployment, wanted, context=prompt_tokens + output_tokens)
     per_step = layout.step_cost(context=prompt_tokens + output_tokens, batch=batch).total("weight_bytes")
     counts = [2**power for power in range(output_tokens.bit_length()) if 2**power < output_tokens]
     rows = tuple(_row(layout, prompt_tokens, tokens, batch, per_step) for tokens in (*counts, output_tokens))
@@ -79,7 +79,7 @@ def traffic_report(
         growth_exponent=whole.growth_exponent,
         kv_bytes=whole.kv_bytes,
         rows=rows,
-        notes=(*notes, *told, *deployment.model.notes),
+        notes=(*notes, *lever_notes, *deployment.model.notes),
     )
 
 

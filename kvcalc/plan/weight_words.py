@@ -172,9 +172,9 @@ def word_notes(model: ModelProfile, text: str | None, dtype: str) -> tuple[str, 
     )
     multiplied = f", multiplied in {word.activations}," if word.activations else ""
     name = text.partition(",")[0].strip()
-    told = f"--weights {name} follows common checkpoints: {stored} in {word.form}{multiplied}{also}"
+    note = f"--weights {name} follows common checkpoints: {stored} in {word.form}{multiplied}{also}"
     head = "" if "head" in word.others else f" (head={word.form} after a comma quantises the head too)"
-    return (f"{told} and {kept} in {dtype}{head}",)
+    return (f"{note} and {kept} in {dtype}{head}",)
 
 
 def asked_recipe(model: ModelProfile, text: str | None, *, engine: str | None) -> str | None:

@@ -25,7 +25,7 @@ __all__ = ["estimate_steps"]
 def estimate_steps(deployment: Deployment, step: TimedStep, calibration: Calibration) -> Iterator[ExplainedStep]:
     """Return the steps from the terms of a pass to its estimate and interval."""
     hardware = required_hardware(deployment)
-    found, terms = estimate_time(step.cost, hardware, calibration), pass_terms(step.cost, hardware)
+    estimate, terms = estimate_time(step.cost, hardware, calibration), pass_terms(step.cost, hardware)
     reached_s, sources = reached_seconds(terms, calibration), (f"calibration {calibration.name}",)
     yield ExplainedStep(
         quantity="reached_s",
@@ -47,9 +47,9 @@ def estimate_steps(deployment: Deployment, step: TimedStep, calibration: Calibra
         f"intervals[{kind}]" if kind in calibration.intervals else f"{'compute' if is_compute else 'memory'}_interval"
     )
     values = (
-        ("estimate_s", "reached_s", 1, found.estimate_s),
-        ("estimate_low_s", f"{limited}.low x reached_s", spread.low, found.low_s),
-        ("estimate_high_s", f"{limited}.high x reached_s", spread.high, found.high_s),
+        ("estimate_s", "reached_s", 1, estimate.estimate_s),
+        ("estimate_low_s", f"{limited}.low x reached_s", spread.low, estimate.low_s),
+        ("estimate_high_s", f"{limited}.high x reached_s", spread.high, estimate.high_s),
     )
     for quantity, words, multiple, value in values:
         yield ExplainedStep(

@@ -134,9 +134,9 @@ def _sequence_step(model: ModelProfile, formats: Formats, context: int, value: i
     terms: list[str] = []
     for block, count in model.block_counts.items():
         for mixer in block.mixers:
-            held = held_tokens(mixer, context)
-            if held:
-                terms.append(f"{count} * {held} * {entry_bytes(mixer, formats)}")
+            tokens = held_tokens(mixer, context)
+            if tokens:
+                terms.append(f"{count} * {tokens} * {entry_bytes(mixer, formats)}")
             if beside := bytes_beside_entries(mixer, context, formats):
                 terms.append(f"{count} * {beside}")
             state = mixer_cache_bytes(mixer, context, formats).state
@@ -156,11 +156,11 @@ def _rank_cache_step(deployment: Deployment, context: int, batch: int, value: in
     model, formats, parallel = deployment.model, deployment.formats, deployment.parallel
     layers = rank_stage(model, formats, parallel, tokens=rank_tokens(deployment, context))
     sequences = term_of(ceil_div(named(batch, "batch"), parallel.data))
-    held = total(f"{count} * {size.total}" for size, count in layers)
+    layer_sum = total(f"{count} * {size.total}" for size, count in layers)
     return ExplainedStep(
         quantity="per_gpu.kv_bytes",
         formula="sequences of a copy x sum over the layers of the fullest stage of layers x bytes on one GPU",
-        expression=f"{sequences.expression} * ({held})",
+        expression=f"{sequences.expression} * ({layer_sum})",
         value=value,
         unit="B",
         sources=(*profile_source(model, "layers"), ASKED),

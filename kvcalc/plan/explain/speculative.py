@@ -199,7 +199,7 @@ def _break_even_steps(outcome: Outcome, limit: int | None) -> Iterator[Explained
 def _best_step(asked: Speculation, batch: int, context: int) -> ExplainedStep:
     rounds = [asked.at(batch, context, gamma, kind=asked.basis) for gamma in asked.gammas]
     best = asked.best(batch, context)
-    pairs = ", ".join(f"({digits(found.speedup)}, -{found.gamma})" for found in rounds)
+    pairs = ", ".join(f"({digits(each.speedup)}, -{each.gamma})" for each in rounds)
     return ExplainedStep(
         quantity="best_gamma",
         formula="the gamma with the greatest of (speed-up, gamma), the shortest of equals; 0 where none is above 1",

@@ -25,9 +25,9 @@ def factor(text: str) -> str:
     ('2 * (3 + 4)', '(3 + 4)')
     """
     depth = 0
-    for place, letter in enumerate(text):
+    for index, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")
-        if not depth and text[place : place + 3] in (" + ", " - "):
+        if not depth and text[index : index + 3] in (" + ", " - "):
             return f"({text})"
     return text
 

@@ -41,12 +41,12 @@ def time_steps(deployment: Deployment, step: TimedStep) -> Iterator[ExplainedSte
     stages = [stage_seconds(_summed(ops), named_hardware(hardware), named_link(link)) for ops in cost.stages]
     compute, memory, wire = map(term_of, stages[time.slowest_stage])
     sources = _Sources(hardware, cost)
-    place = _place(deployment)
-    yield _step("memory_s", f"{memory.formula}{place}", memory.expression, time.memory_s, sources.bandwidth)
+    suffix = _place(deployment)
+    yield _step("memory_s", f"{memory.formula}{suffix}", memory.expression, time.memory_s, sources.bandwidth)
     peaks = sources.peaks(cost.stages[time.slowest_stage])
-    yield _step("compute_s", f"{compute.formula}{place}", compute.expression, time.compute_s, peaks)
+    yield _step("compute_s", f"{compute.formula}{suffix}", compute.expression, time.compute_s, peaks)
     if link is not None:
-        yield _step("link_s", f"{wire.formula}{place}", wire.expression, time.link_s, sources.link)
+        yield _step("link_s", f"{wire.formula}{suffix}", wire.expression, time.link_s, sources.link)
     yield ExplainedStep(
         quantity="intensity_flop_per_byte",
         formula="flop / bytes moved (weights, cache read and written, logits)",
@@ -108,8 +108,8 @@ class _Sources:
     def peaks(self, ops: Sequence[OpCost]) -> tuple[str, ...]:
         """Return the sources of the peaks that operators run at."""
         names = dict.fromkeys(self._hardware.peak_name(op.unit) for op in ops if op.flop)
-        found = (profile_source(self._hardware, f"peak_flop_per_s.{name}") for name in names)
-        return tuple(dict.fromkeys(source for sources in found for source in sources))
+        sources_of = (profile_source(self._hardware, f"peak_flop_per_s.{name}") for name in names)
+        return tuple(dict.fromkeys(source for sources in sources_of for source in sources))
 
 
 def explain_roofline(hardware: HardwareProfile) -> tuple[ExplainedStep, ...]:

@@ -72,10 +72,10 @@ def _chunks(text: str) -> tuple[int, ...]:
     parts = text.split("x")
     if not all(parts):
         raise InputError(f"{text!r} is not a count, or counts with an x between", hint=hint)
-    found = tuple(_count(part) for part in parts)
-    if len(found) > _MAX_LEVELS or not all(_MIN_CHUNK <= chunk <= _MAX_CHUNK for chunk in found):
+    chunks = tuple(_count(part) for part in parts)
+    if len(chunks) > _MAX_LEVELS or not all(_MIN_CHUNK <= chunk <= _MAX_CHUNK for chunk in chunks):
         raise InputError(f"{text!r}: up to {_MAX_LEVELS} levels with chunks of 2 or more", hint=hint)
-    return found
+    return chunks
 
 
 def _share(text: str) -> changes.Offload:

@@ -168,9 +168,9 @@ def cross_layer(layout: Layout, layers: int) -> Layout:
         for block in model.blocks:
             mixers: list[Mixer] = []
             for mixer in block.mixers:
-                place = seen[mixer] = seen.get(mixer, -1) + 1
+                index = seen[mixer] = seen.get(mixer, -1) + 1
                 plain = isinstance(mixer, Full | Sliding | Chunked) and mixer.indexer is None
-                mixers.append(follower(mixer) if plain and place % layers else mixer)
+                mixers.append(follower(mixer) if plain and index % layers else mixer)
             blocks.append(replace(block, mixers=tuple(mixers)))
         return replace(model, blocks=tuple(blocks))
 
@@ -245,8 +245,8 @@ def hierarchy(
         parts = _shares(stream.model, 2 * levels) if shared_depth else [stream.model] * (2 * levels)
         for level, chunk in enumerate(chunks):
             below = stream.every * prod(chunks[:level])
-            most = _smaller(stream.most, 2 * chunk)
-            local = replace(stream, model=parts[levels + level], every=below, most=most, chunk=chunk)
+            max_entries = _smaller(stream.most, 2 * chunk)
+            local = replace(stream, model=parts[levels + level], every=below, most=max_entries, chunk=chunk)
             coarse = replace(stream, model=parts[level], every=below * chunk)
             streams += [local] if recursive and level < levels - 1 else [local, coarse]
     return replace(layout, streams=tuple(streams), own_weights=False)

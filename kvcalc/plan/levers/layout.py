@@ -84,10 +84,10 @@ class Layout:
         return whole.total + (batch - 1) * rest
 
     def _held(self, tokens: int) -> CacheBytes:
-        held = CacheBytes(growing=0, state=0, cross=0)
+        total = CacheBytes(growing=0, state=0, cross=0)
         for stream in self.streams:
-            held += cache_bytes(stream.model, stream.entries(tokens), self.formats)
-        return held
+            total += cache_bytes(stream.model, stream.entries(tokens), self.formats)
+        return total
 
     def reserved_bytes(self, *, context: int, batch: int, longest: int) -> int:
         """Return the bytes an allocator sets aside: whole blocks, or each sequence its longest length.
@@ -164,11 +164,11 @@ class Layout:
     @property
     def period(self) -> int:
         """Tokens after which the pattern of reads repeats itself, apart from its growth."""
-        found = 1
+        period = 1
         for stream in self.streams:
             for mixer, _ in _by_mixer(stream.model):
-                found = lcm(found, stream.every * mixer.bends.period, stream.every * (stream.chunk or 1))
-        return found
+                period = lcm(period, stream.every * mixer.bends.period, stream.every * (stream.chunk or 1))
+        return period
 
     def map_model(self, change: Callable[[ModelProfile], ModelProfile]) -> Layout:
         """Return the layout with the model, and the layers of each stream, changed alike."""
@@ -179,9 +179,9 @@ class Layout:
         """Return the layout with so many entries kept by the layers that keep all tokens or the latest ones."""
         streams = []
         for stream in self.streams:
-            most = entries if stream.most is None else min(entries, stream.most)
+            max_entries = entries if stream.most is None else min(entries, stream.most)
             streams += [
-                replace(stream, model=part, most=most if capped else stream.most)
+                replace(stream, model=part, most=max_entries if capped else stream.most)
                 for capped in (True, False)
                 if (part := _with_mixers(stream.model, lambda mixer: _cappable(mixer) == capped)).mixers  # noqa: B023  called at once
             ]

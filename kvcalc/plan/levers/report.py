@@ -42,29 +42,29 @@ class _Question:
         self.plain = plain_layout(deployment.model, deployment.formats, deployment.parallel)
 
     def row(self, layout: Layout, *, lever: str, cuts: str, retrofit: str, quality: str, remark: str = "") -> LeverRow:
-        held = layout.held_bytes(context=self.context, batch=self.batch)
+        kv_bytes = layout.held_bytes(context=self.context, batch=self.batch)
         before = self.plain.held_bytes(context=self.context, batch=self.batch)
         reads = layout.read_bytes(context=self.context, batch=self.batch)
         reads_before = self.plain.read_bytes(context=self.context, batch=self.batch)
-        on_host = round(layout.host_share * held)
+        on_host = round(layout.host_share * kv_bytes)
         aside = layout.reserved_bytes(context=self.context, batch=self.batch, longest=self.longest)
         return LeverRow(
             lever=lever,
             cuts=cuts,
             applies=not remark,
-            kv_total_bytes=held - on_host,
+            kv_total_bytes=kv_bytes - on_host,
             host_bytes=on_host,
             reserved_bytes=aside - round(layout.host_share * aside),
             read_total_bytes=reads,
-            kv_factor=before / held if held else 1.0,
+            kv_factor=before / kv_bytes if kv_bytes else 1.0,
             read_factor=reads_before / reads if reads else None,
             retrofit=retrofit,
             quality=quality,
             remark=remark,
-            **self._on_hardware(layout, held - on_host),
+            **self._on_hardware(layout, kv_bytes - on_host),
         )
 
-    def _on_hardware(self, layout: Layout, held: int) -> dict[str, Any]:
+    def _on_hardware(self, layout: Layout, kv_bytes: int) -> dict[str, Any]:
         """Return the memory of the fullest accelerator, and where the cache stands there the bound on tokens/s.
 
         Over several GPUs the cache is taken to be spread as it would be without levers.
@@ -72,7 +72,7 @@ class _Question:
         hardware = self.deployment.hardware
         if hardware is None or not layout.own_weights:
             return {}
-        needed = self._memory(layout, held)
+        needed = self._memory(layout, kv_bytes)
         memory = {"memory_needed_bytes": ceil(needed), "fits": self._fits(needed)}
         if layout.host_share:
             return memory
@@ -88,12 +88,12 @@ class _Question:
         beside = terms.activation_bytes + terms.overhead_bytes
         return needed + beside <= int(terms.utilization * terms.memory_bytes)
 
-    def _memory(self, layout: Layout, held: int) -> float:
+    def _memory(self, layout: Layout, kv_bytes: int) -> float:
         weights = rank_weights(self._with_model(layout))
         spread = rank_cache_bytes(layout.model, layout.formats, layout.parallel, tokens=self.context, batch=self.batch)
         whole = cache_bytes(layout.model, self.context, layout.formats)
         logical = self.batch * (whole.growing + whole.state + whole.cross)
-        return weights + (held * spread / logical if logical else 0)
+        return weights + (kv_bytes * spread / logical if logical else 0)
 
     def _with_model(self, layout: Layout) -> Deployment:
         same = layout.model == self.deployment.model
@@ -152,7 +152,7 @@ def levers_report(
 def _added(ask: _Question, chosen: tuple[ChosenLever, ...], notes: list[str]) -> Iterator[LeverRow]:
     """Yield a row for each lever together with those before it."""
     for count in range(1, len(chosen) + 1):
-        layout, told = apply_levers(ask.deployment, chosen[:count], context=ask.context)
+        layout, lever_notes = apply_levers(ask.deployment, chosen[:count], context=ask.context)
         levers = [each.lever for each in chosen[:count]]
         yield ask.row(
             layout,
@@ -161,20 +161,20 @@ def _added(ask: _Question, chosen: tuple[ChosenLever, ...], notes: list[str]) ->
             retrofit=max((lever.retrofit for lever in levers), key=_HARDER.index),
             quality=levers[-1].quality,
         )
-    notes += told
+    notes += lever_notes
 
 
 def _each(ask: _Question, notes: list[str]) -> Iterator[LeverRow]:
     """Yield a row for each known lever alone, also for those that the model has nothing for."""
     for lever in LEVERS.values():
         (chosen,) = parse_levers(lever.name)
-        told: tuple[str, ...] = ()
+        lever_notes: tuple[str, ...] = ()
         try:
-            layout, told = apply_levers(ask.deployment, (chosen,), context=ask.context)
+            layout, lever_notes = apply_levers(ask.deployment, (chosen,), context=ask.context)
             remark = ""
         except InputError as error:
             layout, remark = ask.plain, error.what
-        notes += told
+        notes += lever_notes
         yield ask.row(
             layout, lever=lever.name, cuts=lever.cuts, retrofit=lever.retrofit, quality=lever.quality, remark=remark
         )

@@ -209,7 +209,7 @@ class OnMachine:
             return machine_speed(self.course(placement), {})
         calibrations = self.calibrations
         if self.host_is_unmeasured and _computes_on_host(self.setup, placement):
-            calibrations = {place: each for place, each in calibrations.items() if place is not HOST}
+            calibrations = {device: each for device, each in calibrations.items() if device is not HOST}
         return machine_speed(self.course(placement), calibrations)
 
     @property
@@ -260,22 +260,22 @@ class OnMachine:
         Args:
             context: tokens of all sequences together; none where the engine may choose.
         """
-        model, found = self.setup.model, self.fitted(context=context)
-        if found is None:
+        model, fitted = self.setup.model, self.fitted(context=context)
+        if fitted is None:
             return None
         names = [buffer_name(self.setup, index) for index in range(len(self.setup.devices))]
         overrides = (
             MovedTensors(pattern=each.pattern, place="CPU" if each.device is None else names[each.device])
-            for each in found.options.overrides
+            for each in fitted.options.overrides
         )
-        placement = place(found.options, layers=all_layers(model), free_bytes=self._free_bytes)
+        placement = place(fitted.options, layers=all_layers(model), free_bytes=self._free_bytes)
         speed = self.speed(placement, estimated=False)
         return EngineFit(
-            context=found.context,
-            gpu_layers=model.layers + 1 if found.gpu_layers is None else found.gpu_layers,
-            tensor_split=found.options.tensor_split,
+            context=fitted.context,
+            gpu_layers=model.layers + 1 if fitted.gpu_layers is None else fitted.gpu_layers,
+            tensor_split=fitted.options.tensor_split,
             overrides=tuple(overrides),
-            flags=found.flags(names),
+            flags=fitted.flags(names),
             tokens_per_s=None if speed is None else speed.tokens_per_s,
         )
 
@@ -358,8 +358,8 @@ def _placed(on: OnMachine, options: PlacementOptions) -> Placement:
 
 
 def _spare_notes(on: OnMachine, placement: Placement, *, chosen: bool) -> list[str]:
-    said = on.spare_note(placement) if chosen else ""
-    return [said] if said else []
+    note = on.spare_note(placement) if chosen else ""
+    return [note] if note else []
 
 
 def _computes_on_host(setup: LocalSetup, placement: Placement) -> bool:

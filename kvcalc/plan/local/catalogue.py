@@ -70,11 +70,13 @@ def models_fit(
             shorter += (model.context_limit or context) < context
     order = ("devices", "devices and host", "host")
     rows.sort(key=lambda row: (order.index(row.stands), -row.total_bytes, row.model))
-    said = ["compute buffers are taken to be 640 MiB for each device: kvcalc fit --device has them to the byte"]
+    own_notes = ["compute buffers are taken to be 640 MiB for each device: kvcalc fit --device has them to the byte"]
     if shorter:
-        said.append(f"{counted(shorter, 'model')} made for fewer tokens: counted with the context of their own limit")
+        own_notes.append(
+            f"{counted(shorter, 'model')} made for fewer tokens: counted with the context of their own limit"
+        )
     if host.memory_bytes is None:
-        said.append("without --host-memory nothing spills into the host's memory")
+        own_notes.append("without --host-memory nothing spills into the host's memory")
     return ModelsFitReport(
         devices=tuple(device.name for device in devices),
         host_memory_bytes=host.memory_bytes,
@@ -82,7 +84,7 @@ def models_fit(
         rows=tuple(rows),
         too_large_models=too_large,
         unknown_models=unknown,
-        notes=(*notes, *said),
+        notes=(*notes, *own_notes),
     )
 
 
@@ -100,11 +102,11 @@ def _runnable(model: ModelProfile, devices: Sequence[LocalDevice], host: Host, c
     for spilling in (False, True):
         names = [name for name in recipes if not spilling or recipes[name] <= recipes[largest_spilling]]
         for name in names:
-            least = _NEARLY * count * recipes[name] / _BITS
-            if least > room + (spills if spilling else 0):
+            smallest_bytes = _NEARLY * count * recipes[name] / _BITS
+            if smallest_bytes > room + (spills if spilling else 0):
                 continue
-            found = _placed(model, name, devices, host, tokens)
-            row = _row(found, model, name, count, spilling=spilling, spills=spills)
+            placed = _placed(model, name, devices, host, tokens)
+            row = _row(placed, model, name, count, spilling=spilling, spills=spills)
             if row is not None:
                 return row
     return None
@@ -113,23 +115,23 @@ def _runnable(model: ModelProfile, devices: Sequence[LocalDevice], host: Host, c
 class _Placed:
     """A model by a recipe on the machine: its bytes, and the placement by its layers' times."""
 
-    def __init__(self, on: OnMachine, sizes: list[LayerBytes], found: Choice) -> None:
-        self.on, self.sizes, self.found = on, sizes, found
+    def __init__(self, on: OnMachine, sizes: list[LayerBytes], choice: Choice) -> None:
+        self.on, self.sizes, self.choice = on, sizes, choice
 
     @property
     def host_bytes(self) -> int:
         """Bytes that stand on the host: whole layers, experts, and the table."""
-        whole = sum(each.plain + each.experts for each in self.sizes[: self.found.host_units])
-        moved = sum(self.sizes[layer].experts for layer in self.found.host_experts)
+        whole = sum(each.plain + each.experts for each in self.sizes[: self.choice.host_units])
+        moved = sum(self.sizes[layer].experts for layer in self.choice.host_experts)
         table = sum(weight.size for weight in self.on.setup.weights if weight.name == "token_embd.weight")
         return whole + moved + table
 
     @property
     def stands(self) -> str:
         """The places that hold it, in words."""
-        if self.found.host_units == len(self.sizes):
+        if self.choice.host_units == len(self.sizes):
             return "host"
-        return "devices and host" if self.found.host_units or self.found.host_experts else "devices"
+        return "devices and host" if self.choice.host_units or self.choice.host_experts else "devices"
 
 
 def _placed(model: ModelProfile, recipe: str, devices: Sequence[LocalDevice], host: Host, tokens: int) -> _Placed:
@@ -186,5 +188,5 @@ def _row(
         weights=recipe.upper(),
         total_bytes=sum(weight.size for weight in placed.on.setup.weights),
         stands=placed.stands,
-        tokens_per_s=1 / placed.found.seconds if known and placed.found.seconds else None,
+        tokens_per_s=1 / placed.choice.seconds if known and placed.choice.seconds else None,
     )

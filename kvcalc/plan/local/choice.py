@@ -97,7 +97,9 @@ class _Search:
         self.units, self.rooms, self.devices = units, rooms, len(rooms)
         self.end = len(units)
         self.bytes = [0, *accumulate(unit.bytes for unit in units)]
-        self.seconds = [[0.0, *accumulate(unit.seconds[place] for unit in units)] for place in range(self.devices + 1)]
+        self.seconds = [
+            [0.0, *accumulate(unit.seconds[device] for unit in units)] for device in range(self.devices + 1)
+        ]
         self.sizes = sorted({unit.expert_bytes for unit in units if unit.expert_bytes}, reverse=True)
         self.counts = {size: [0, *accumulate(unit.expert_bytes == size for unit in units)] for size in self.sizes}
 
@@ -141,8 +143,8 @@ class _Search:
         Runs are looked at in the order of the least they could take, until none of the rest can be better.
         """
         best = (following[first][0], first)
-        for least, after, room in sorted(self.runs(device, first, following)):
-            if least >= best[0]:
+        for shortest_s, after, room in sorted(self.runs(device, first, following)):
+            if shortest_s >= best[0]:
                 break
             plain = self.seconds[device][after] - self.seconds[device][first]
             seconds = plain + self.expert_time(device, first, after, room) + following[after][0]
@@ -194,12 +196,12 @@ class _Search:
             return 0.0, none
         (size, count), *rest = left
         saved = self.saved(device, size)
-        most = min(count, room // size) if saved > 0 else 0
+        max_count = min(count, room // size) if saved > 0 else 0
         if not rest:
-            return most * saved, none | {size: most}
+            return max_count * saved, none | {size: max_count}
         # fewer than the most only make room for one more of another size
         options = []
-        for taken in range(max(0, most - self.span(size, rest)), most + 1):
+        for taken in range(max(0, max_count - self.span(size, rest)), max_count + 1):
             time, others = self.most_saved(device, rest, room - taken * size)
             options.append((time + taken * saved, others | {size: taken}))
         return max(options, key=lambda option: option[0])

@@ -35,27 +35,27 @@ def explain_places(report: LocalReport) -> tuple[ExplainedStep, ...]:
     Args:
         report: the placement's report.
     """
-    return tuple(step for place in (*report.devices, report.host) for step in _place_steps(place))
+    return tuple(step for row in (*report.devices, report.host) for step in _place_steps(row))
 
 
-def _place_steps(place: PlaceBytes) -> Iterator[ExplainedStep]:
-    held = {name: getattr(place, name) for name in _SOURCES if getattr(place, name)}
+def _place_steps(row: PlaceBytes) -> Iterator[ExplainedStep]:
+    sizes = {name: getattr(row, name) for name in _SOURCES if getattr(row, name)}
     yield ExplainedStep(
-        quantity=f"{place.name}.reserved_bytes",
-        formula=total(name.removesuffix("_bytes") for name in held),
-        expression=total(digits(size) for size in held.values()),
-        value=place.reserved_bytes,
+        quantity=f"{row.name}.reserved_bytes",
+        formula=total(name.removesuffix("_bytes") for name in sizes),
+        expression=total(digits(size) for size in sizes.values()),
+        value=row.reserved_bytes,
         unit="B",
-        sources=tuple(_SOURCES[name] for name in held),
+        sources=tuple(_SOURCES[name] for name in sizes),
     )
-    if place.memory_bytes is None:
+    if row.memory_bytes is None:
         return
     yield ExplainedStep(
-        quantity=f"{place.name}.left_bytes",
+        quantity=f"{row.name}.left_bytes",
         formula="memory - other programs - the runtime's own - reserved",
-        expression=f"{digits(place.memory_bytes)} - {digits(place.used_bytes)} - {digits(place.overhead_bytes)}"
-        f" - {digits(place.reserved_bytes)}",
-        value=place.memory_bytes - place.used_bytes - place.overhead_bytes - place.reserved_bytes,
+        expression=f"{digits(row.memory_bytes)} - {digits(row.used_bytes)} - {digits(row.overhead_bytes)}"
+        f" - {digits(row.reserved_bytes)}",
+        value=row.memory_bytes - row.used_bytes - row.overhead_bytes - row.reserved_bytes,
         unit="B",
         sources=(ASKED,),
     )
@@ -134,11 +134,11 @@ def _peak_sources(stage: PlacedStage, units: Iterable[str]) -> tuple[str, ...]:
 
 
 def _flop_by_unit(stage: PlacedStage) -> dict[str, float]:
-    found: dict[str, float] = {}
+    flop: dict[str, float] = {}
     for op in stage.ops:
         if op.flop:
-            found[op.unit] = found.get(op.unit, 0.0) + op.flop
-    return found
+            flop[op.unit] = flop.get(op.unit, 0.0) + op.flop
+    return flop
 
 
 def _seconds(quantity: str, formula: str, expression: str, value: float, sources: Sequence[str]) -> ExplainedStep:

@@ -29,11 +29,11 @@ def beyond_note(bandwidth_bytes_per_s: float) -> str:
     """Return a note on an estimate for a host that is faster than desktops measured; empty for others."""
     if bandwidth_bytes_per_s <= FASTEST_DESKTOP_BYTES_PER_S:
         return ""
-    asked, most = rate_text(bandwidth_bytes_per_s), rate_text(FASTEST_BYTES_PER_S)
+    asked, fastest = rate_text(bandwidth_bytes_per_s), rate_text(FASTEST_BYTES_PER_S)
     if bandwidth_bytes_per_s > FASTEST_BYTES_PER_S:
         return (
             f"the estimate is outside what was measured: the host's memory of {asked} is faster than the fastest of "
-            f"{most}; its low end is for a host of {most}, and may still be too high"
+            f"{fastest}; its low end is for a host of {fastest}, and may still be too high"
         )
     return (
         f"hosts above {rate_text(FASTEST_DESKTOP_BYTES_PER_S)} were measured twice, with models of 235 B parameters "

@@ -320,9 +320,9 @@ def _notes(setup: LocalSetup, memory: LocalMemory, host: PlaceBytes) -> list[str
         notes.append("the host's memory is not known: --host-memory says whether it holds its part")
     overheads = [device for device in setup.devices if device.overhead_bytes]
     if overheads:
-        least = bytes_text(overheads[0].overhead_bytes)
+        context_size = bytes_text(overheads[0].overhead_bytes)
         notes.append(
-            f"a CUDA or HIP context takes {least} or more in addition to these buffers; "
+            f"a CUDA or HIP context takes {context_size} or more in addition to these buffers; "
             "already subtracted from the free memory"
         )
     return notes

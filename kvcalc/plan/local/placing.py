@@ -94,7 +94,7 @@ class Local:
 
     def devices_hold(self, tried: Tried) -> bool:
         """Whether no device takes more than it may."""
-        return all(used <= most for used, most in zip(tried.device_bytes, self.capacity_bytes, strict=True))
+        return all(used <= capacity for used, capacity in zip(tried.device_bytes, self.capacity_bytes, strict=True))
 
     def shared_holds(self, tried: Tried) -> bool:
         """Whether host and devices take no more than they may where they share one memory."""
@@ -219,15 +219,15 @@ class _Times:
 
 def _as_options(local: Local, units: Sequence[Unit], fixed: tuple[int, ...]) -> PlacementOptions:
     """Return the best placement as options: ``n_cpu_moe`` where it is nearly as fast as a list of layers."""
-    found = chosen(units, Memories(capacity_bytes=local.capacity_bytes, fixed_bytes=fixed))
-    split = tuple(map(float, found.device_units)) if len(found.device_units) > 1 and any(found.device_units) else ()
-    options = PlacementOptions(gpu_layers=sum(found.device_units), tensor_split=split)
-    if not found.host_experts:
+    choice = chosen(units, Memories(capacity_bytes=local.capacity_bytes, fixed_bytes=fixed))
+    split = tuple(map(float, choice.device_units)) if len(choice.device_units) > 1 and any(choice.device_units) else ()
+    options = PlacementOptions(gpu_layers=sum(choice.device_units), tensor_split=split)
+    if not choice.host_experts:
         return options
-    layers = _first_layers(local, units, found, fixed) or found.host_experts
+    layers = _first_layers(local, units, choice, fixed) or choice.host_experts
     # -ncmoe counts from the first layer of all: experts of layers on the host are there anyway
-    if len(found.device_units) == 1 and layers == tuple(
-        layer for layer in range(found.host_units, layers[-1] + 1) if _moves(units, layer)
+    if len(choice.device_units) == 1 and layers == tuple(
+        layer for layer in range(choice.host_units, layers[-1] + 1) if _moves(units, layer)
     ):
         return replace(options, n_cpu_moe=layers[-1] + 1)
     listed = "|".join(map(str, layers))
@@ -238,13 +238,13 @@ def _moves(units: Sequence[Unit], layer: int) -> bool:
     return bool(units[layer].expert_bytes)
 
 
-def _first_layers(local: Local, units: Sequence[Unit], found: Choice, fixed: tuple[int, ...]) -> tuple[int, ...]:
+def _first_layers(local: Local, units: Sequence[Unit], choice: Choice, fixed: tuple[int, ...]) -> tuple[int, ...]:
     """Return the first layers of each device that leave their experts on the host at nearly the best speed.
 
     None where that costs: where experts differ in size, others may fill a device better.
     """
-    homes = _homes(found)
-    room = [most - kept for most, kept in zip(local.capacity_bytes, fixed, strict=True)]
+    homes = _homes(choice)
+    room = [capacity - kept for capacity, kept in zip(local.capacity_bytes, fixed, strict=True)]
     for unit, home in zip(units, homes, strict=True):
         if home is not None:
             room[home] -= unit.bytes + unit.expert_bytes
@@ -256,12 +256,12 @@ def _first_layers(local: Local, units: Sequence[Unit], found: Choice, fixed: tup
     seconds = sum(
         _seconds(unit, home, moved=layer in moved) for layer, (unit, home) in enumerate(zip(units, homes, strict=True))
     )
-    return tuple(moved) if min(room) >= 0 and found.seconds >= _NEARLY * seconds else ()
+    return tuple(moved) if min(room) >= 0 and choice.seconds >= _NEARLY * seconds else ()
 
 
-def _homes(found: Choice) -> list[int | None]:
-    homes: list[int | None] = [None] * found.host_units
-    for device, count in enumerate(found.device_units):
+def _homes(choice: Choice) -> list[int | None]:
+    homes: list[int | None] = [None] * choice.host_units
+    for device, count in enumerate(choice.device_units):
         homes += [device] * count
     return homes
 

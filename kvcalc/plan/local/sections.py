@@ -64,13 +64,13 @@ def layer_formats(model: ModelProfile, weights: Sequence[Weight], formats: Forma
                 {f"{kind} bytes": weight.size, f"{kind} elements": weight.tensor.elements}
             )
     made: dict[tuple[tuple[str, int], ...], Formats] = {}
-    found = []
+    layer_by_layer = []
     for layer in range(model.layers):
         key = tuple(sorted(sizes[layer].items()))
         if key not in made:
             made[key] = _formats(formats, sizes[layer])
-        found.append(made[key])
-    return tuple(found)
+        layer_by_layer.append(made[key])
+    return tuple(layer_by_layer)
 
 
 def _formats(formats: Formats, sizes: Mapping[str, int]) -> Formats:

@@ -103,20 +103,20 @@ def _decode_estimate(course: Course, calibrations: Mapping[int | None, Calibrati
 
     A host that is faster than all that were measured may be as slow as the fastest of them.
     """
-    found = _of_stages(course.decode, calibrations)
-    if found is None:
+    own = _of_stages(course.decode, calibrations)
+    if own is None:
         return {}
-    estimate = estimate_stages(course.decode, found, "decode")
+    estimate = estimate_stages(course.decode, own, "decode")
     slower, high_s = slowed(course.machine.host), estimate.high_s
     if slower is not None:
         same = course.decoded_on(replace(course.machine, host=slower))
-        high_s = max(high_s, estimate_stages(same, found, "decode").high_s)
+        high_s = max(high_s, estimate_stages(same, own, "decode").high_s)
     return {
         "estimate_s": estimate.estimate_s,
         "estimate_low_s": estimate.low_s,
         "estimate_high_s": high_s,
         "estimated_tokens_per_s": 1 / estimate.estimate_s,
-        "calibrations": tuple(dict.fromkeys(each.name for each in found)),
+        "calibrations": tuple(dict.fromkeys(each.name for each in own)),
     }
 
 
@@ -129,11 +129,11 @@ def _prefill(course: Course, calibrations: Mapping[int | None, Calibration]) -> 
     # many micro-batches on their way: the slowest device alone sets the pace
     bound_s = time.latency_s if course.micro_batches == 1 else time.ideal_s
     fields = {"prefill_tokens_per_s": tokens / bound_s, "overlapping_micro_batches": course.micro_batches}
-    found = _of_stages(stages, calibrations)
+    own = _of_stages(stages, calibrations)
     sections = course.placed.sections
-    if found is None or any(each.home is HOST or each.experts != each.home for each in sections):
+    if own is None or any(each.home is HOST or each.experts != each.home for each in sections):
         return fields
-    estimate = _overlapped(stages, found, course.micro_batches)
+    estimate = _overlapped(stages, own, course.micro_batches)
     return fields | {
         "prefill_estimated_tokens_per_s": tokens / estimate.estimate_s,
         "prefill_estimate_low_tokens_per_s": tokens / estimate.high_s,
@@ -163,8 +163,8 @@ def _of_stages(
         own = calibrations.get(stage.place)
         crosses = all(op.part == "interconnect" for op in stage.ops)
         known.append(calibrations.get(HOST, own) if crosses else own)
-    found = [each for each in known if each is not None]
-    return found if found and len(found) == len(known) else None
+    usable = [each for each in known if each is not None]
+    return usable if usable and len(usable) == len(known) else None
 
 
 def _computes(stages: Sequence[PlacedStage]) -> bool:

@@ -71,7 +71,7 @@ class Trials:
             buffer, near = _taken(known, places, holds, device)
             lacking.append(kept.total(device) + buffer - target)
             slack.append(near + _SLACK_BYTES)
-        if any(abs(over) <= most for over, most in zip(lacking, slack, strict=True)) or abs(sum(lacking)) <= sum(slack):
+        if any(abs(over) <= room for over, room in zip(lacking, slack, strict=True)) or abs(sum(lacking)) <= sum(slack):
             return self._exact(trial)
         uses = zip(self.devices, lacking, self.question.targets, strict=True)
         return [Use(kept.weights[device], over + target) for device, over, target in uses]
@@ -85,8 +85,8 @@ class Trials:
         """
         if memory.compute is not None:
             buffers = tuple(memory.compute[device] for device in self.devices)
-            found = _Known(self._places(context, memory), _holds(memory), buffers)
-            self.known.setdefault(context, []).insert(0, found)
+            known = _Known(self._places(context, memory), _holds(memory), buffers)
+            self.known.setdefault(context, []).insert(0, known)
 
     def _exact(self, trial: Trial) -> list[Use]:
         memory = self.exact(trial)

@@ -98,8 +98,8 @@ def prices_of_cards(
     >>> [price.usd_per_hour for price in prices_of_cards(given, [("b200",), ("h100-sxm", "h100")])]
     [5.0, 2.0]
     """
-    found = [price_of(prices, names) for names in cards]
-    without = list(dict.fromkeys(names[0] for names, price in zip(cards, found, strict=True) if price is None))
+    prices_found = [price_of(prices, names) for names in cards]
+    without = list(dict.fromkeys(names[0] for names, price in zip(cards, prices_found, strict=True) if price is None))
     if without:
         hint = f"add {','.join(f'{name}=2.5' for name in without)} to --price"
         raise InputError(f"no price of {', '.join(without)} is given", hint=hint, parameter="price")
@@ -108,7 +108,7 @@ def prices_of_cards(
     if unknown:
         what = f"{', '.join(unknown)} {'is' if len(unknown) == 1 else 'are'} priced and not among the accelerators"
         raise InputError(what, hint="name each card as --gpu does", parameter="price")
-    return [price for price in found if price is not None]
+    return [price for price in prices_found if price is not None]
 
 
 def usd_per_million(*, usd_per_hour: float, tokens_per_s: float) -> float:

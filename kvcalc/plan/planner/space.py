@@ -61,10 +61,10 @@ def limits_of(engine: str, *, pass_tokens: int | None = None, sequences: int | N
     (48, 6, 8)
     """
     tokens: tuple[int | None, ...] = (None,) if engine == "llama.cpp" else _PASS_TOKENS
-    most: tuple[int | None, ...] = _LLAMA_CPP_SLOTS if engine == "llama.cpp" else _SEQUENCES
+    max_sequences: tuple[int | None, ...] = _LLAMA_CPP_SLOTS if engine == "llama.cpp" else _SEQUENCES
     tokens = tokens if pass_tokens is None else (pass_tokens,)
-    most = most if sequences is None else (sequences,)
-    return tuple(Limits(pass_tokens=one, sequences=other) for one, other in product(tokens, most))
+    max_sequences = max_sequences if sequences is None else (sequences,)
+    return tuple(Limits(pass_tokens=one, sequences=other) for one, other in product(tokens, max_sequences))
 
 
 def domain_gpus(hardware: HardwareProfile) -> int:
@@ -148,9 +148,9 @@ def layouts(model: ModelProfile, hardware: HardwareProfile, engine: str, *, max_
     Tensor ranks share all heads evenly, inside a link domain, over two of them or in a node; a model with experts may
     share these out, and copy its attention. llama.cpp splits the layers alone.
     """
-    found = set(_stages_alone(model) if engine == "llama.cpp" else _spread(model, hardware))
+    spreads = set(_stages_alone(model) if engine == "llama.cpp" else _spread(model, hardware))
     yield from sorted(
-        (each for each in found if each.gpus <= min(max_gpus, MAX_REPLICA_GPUS)),
+        (each for each in spreads if each.gpus <= min(max_gpus, MAX_REPLICA_GPUS)),
         key=lambda each: (each.gpus, each.pipeline, each.data, each.expert, each.tensor),
     )
 
@@ -160,9 +160,9 @@ def _stages_alone(model: ModelProfile) -> Iterator[Parallel]:
 
 
 def _spread(model: ModelProfile, hardware: HardwareProfile) -> Iterator[Parallel]:
-    most = _most_tensor(hardware)
+    max_tensor = _most_tensor(hardware)
     experts = [block.mlp.experts for block in model.block_counts if isinstance(block.mlp, Mixture)]
-    tensors = [size for size in _TENSOR if size <= most and splits_evenly(model, size)]
+    tensors = [size for size in _TENSOR if size <= max_tensor and splits_evenly(model, size)]
     for tensor, stages in product(tensors, _STAGES):
         if stages > model.layers:
             continue

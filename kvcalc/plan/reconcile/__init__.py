@@ -113,14 +113,14 @@ def reconcile_report(
     for start_up in chosen[-_MAX_SHOWN:]:
         try:
             model = model_of(start_up)
-            more, advice, told = reconcile_start_up(start_up, model)
+            more, advice, log_notes = reconcile_start_up(start_up, model)
         except KvcalcError as error:
             failure = error
             left_out.append(start_up_name(start_up))
             notes.append(f"{start_up_name(start_up)}: {error.message}" + (f" ({error.hint})" if error.hint else ""))
             continue
         rows += more
-        notes += [f"{start_up_name(start_up)}: {note}" for note in told]
+        notes += [f"{start_up_name(start_up)}: {note}" for note in log_notes]
         models.append(model)
         model_of_last = model if start_up is last else None
     if failure is not None and not models and last.refusal is None:
@@ -145,24 +145,24 @@ def reconcile_report(
 
 def _distinct(start_ups: Iterable[StartUp]) -> list[StartUp]:
     """Return each start-up once of those that printed the same, as in a crash loop; the last one comes last."""
-    found: dict[str, StartUp] = {}
+    by_content: dict[str, StartUp] = {}
     last = ""
     for start_up in start_ups:
         printed = {name: [number.value for number in numbers] for name, numbers in start_up.printed.items()}
         caches = [(cache.total.value, cache.cells, cache.layers) for cache in start_up.caches]
         refused = start_up.refusal and (start_up.refusal.kind, start_up.refusal.stage)
-        told = (start_up.engine, start_up.version, start_up.model, dict(start_up.options), printed, caches, refused)
-        last = repr(told)
-        found.setdefault(last, start_up)
-    if found:
-        found[last] = found.pop(last)
-    return list(found.values())
+        content = (start_up.engine, start_up.version, start_up.model, dict(start_up.options), printed, caches, refused)
+        last = repr(content)
+        by_content.setdefault(last, start_up)
+    if by_content:
+        by_content[last] = by_content.pop(last)
+    return list(by_content.values())
 
 
 def _nothing_found(start_ups: Sequence[StartUp], engine: str | None) -> InputError:
     if start_ups:
-        found = _joined(start_up.engine for start_up in start_ups)
-        return InputError(f"the log has no lines of {engine}", hint=f"it tells of {found}")
+        engines = _joined(start_up.engine for start_up in start_ups)
+        return InputError(f"the log has no lines of {engine}", hint=f"it tells of {engines}")
     return InputError(
         "the log holds no number that vLLM, SGLang or llama.cpp print when they start",
         hint="give the part that begins with the engine's configuration and ends when it is ready",

@@ -37,8 +37,8 @@ def checked_stage(setup: Setup) -> Setup:
     if setup.pipeline == 1 or setup.checks_all_layers:
         return replace(setup, pipeline=1)
     stages = stage_layouts(setup.model, setup.formats, setup.options, tensor=setup.tensor, pipeline=setup.pipeline)
-    place = max(range(len(stages)), key=lambda stage: stages[stage].bytes_per_block)
-    blocks = stage_blocks(setup.model, setup.pipeline)[place]
+    index = max(range(len(stages)), key=lambda stage: stages[stage].bytes_per_block)
+    blocks = stage_blocks(setup.model, setup.pipeline)[index]
     return replace(setup, model=replace(setup.model, blocks=blocks), pipeline=1)
 
 

@@ -44,17 +44,17 @@ def reconcile_llama_cpp(start_up: StartUp, model: ModelProfile) -> tuple[tuple[R
         KvcalcError: the model's memory in llama.cpp is not described, or the log's options cannot be used.
     """
     options = llama_cpp_options(start_up)
-    found = [*_best(start_up, model, options), *expected_findings(start_up, model, options)]
-    if all(finding.agrees for finding in found):
-        return tuple(row_of(finding, start_up) for finding in found), ()
+    findings = [*_best(start_up, model, options), *expected_findings(start_up, model, options)]
+    if all(finding.agrees for finding in findings):
+        return tuple(row_of(finding, start_up) for finding in findings), ()
     why = _explained(start_up, model, options)
     notes: tuple[str, ...] = ()
     is_open = not (why or options.context or start_up.refusal)
-    if is_open and any(finding.quantity.endswith(_OF_CONTEXT) for finding in found):
-        found = [finding for finding in found if not finding.quantity.endswith(_OF_CONTEXT)]
+    if is_open and any(finding.quantity.endswith(_OF_CONTEXT) for finding in findings):
+        findings = [finding for finding in findings if not finding.quantity.endswith(_OF_CONTEXT)]
         notes = (_NO_CONTEXT,)
     why = why or "unexplained by any term tried"
-    return tuple(row_of(finding, start_up, "" if finding.agrees else why) for finding in found), notes
+    return tuple(row_of(finding, start_up, "" if finding.agrees else why) for finding in findings), notes
 
 
 def llama_cpp_options(start_up: StartUp) -> LlamaCppOptions:
@@ -83,9 +83,9 @@ def llama_cpp_options(start_up: StartUp) -> LlamaCppOptions:
 
 def _unified(start_up: StartUp, cells: int) -> bool:
     """Return whether sequences share cells: as printed, or as the cells tell; one buffer before 2025-07."""
-    told = start_up.options.get("kv_unified")
-    if told is not None:
-        return bool(told) and told != "false"
+    printed = start_up.options.get("kv_unified")
+    if printed is not None:
+        return bool(printed) and printed != "false"
     context, parallel = start_up.count("n_ctx"), start_up.count("n_seq_max") or 1
     return not (context and parallel > 1 and cells and cells * parallel <= context + 256 * parallel)
 
@@ -99,7 +99,7 @@ def _best(start_up: StartUp, model: ModelProfile, options: LlamaCppOptions) -> l
         except KvcalcError:
             if not tried and choice == options:
                 raise
-    return max(tried, key=lambda found: (all(f.agrees for f in found), sum(f.agrees for f in found)))
+    return max(tried, key=lambda findings: (all(f.agrees for f in findings), sum(f.agrees for f in findings)))
 
 
 def _open(
@@ -129,10 +129,10 @@ def _explained(start_up: StartUp, model: ModelProfile, options: LlamaCppOptions)
     for name in CACHE_TYPES:
         changed = replace(options, cache_type_k=name, cache_type_v=name)
         try:
-            found = list(_findings(start_up, layout(model, changed)))
+            findings = list(_findings(start_up, layout(model, changed)))
         except KvcalcError:
             continue
-        if all(finding.agrees for finding in found):
+        if all(finding.agrees for finding in findings):
             return f"agrees with a cache of type {name}"
     return ""
 

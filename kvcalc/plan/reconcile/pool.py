@@ -41,55 +41,65 @@ def pool_findings(setup: Setup, placed: Layout, start_up: StartUp) -> Iterator[F
     """Yield blocks, tokens and concurrency, from the memory or from each other."""
     memory = memory_range(start_up)
     blocks, tokens = start_up.smallest("gpu_blocks"), start_up.smallest("kv_cache_tokens")
-    held: tuple[int, int] | None = None
+    block_range: tuple[int, int] | None = None
     if memory is not None:
-        held = memory[0] // placed.bytes_per_block, memory[1] // placed.bytes_per_block
+        block_range = memory[0] // placed.bytes_per_block, memory[1] // placed.bytes_per_block
         if blocks is not None:
             reason = f"memory // {placed.bytes_per_block:,} B of a block"
             yield Finding(
-                quantity="gpu_blocks", printed=blocks, least=held[0], most=held[1], value=sum(held) // 2, reason=reason
+                quantity="gpu_blocks",
+                printed=blocks,
+                least=block_range[0],
+                most=block_range[1],
+                value=sum(block_range) // 2,
+                reason=reason,
             )
     overridden = start_up.count("num_gpu_blocks_override")
     if overridden is not None:
-        held = overridden, overridden
+        block_range = overridden, overridden
     elif blocks is not None:
-        held = _narrowed(held, (int(blocks.value), int(blocks.value)))
+        block_range = _narrowed(block_range, (int(blocks.value), int(blocks.value)))
     if tokens is not None:
-        if held is not None:
-            yield _tokens(setup, placed, tokens, held)
-        held = _narrowed(held, blocks_of(setup, placed, int(tokens.value)))
+        if block_range is not None:
+            yield _tokens(setup, placed, tokens, block_range)
+        block_range = _narrowed(block_range, blocks_of(setup, placed, int(tokens.value)))
     requests = start_up.smallest("max_concurrency")
-    if requests is not None and held is not None:
-        yield _requests(setup, placed, requests, held)
+    if requests is not None and block_range is not None:
+        yield _requests(setup, placed, requests, block_range)
 
 
-def _tokens(setup: Setup, placed: Layout, printed: Printed, held: tuple[int, int]) -> Finding:
+def _tokens(setup: Setup, placed: Layout, printed: Printed, block_range: tuple[int, int]) -> Finding:
     """Return the tokens of so many blocks; blocks are whole, so that only some counts can be printed."""
     count = partial(printed_tokens, placed, by_concurrency=setup.by_concurrency)
-    least, most = map(count, held)
-    told, (fewest, _) = int(printed.value), blocks_of(setup, placed, int(printed.value))
+    low, high = map(count, block_range)
+    number, (fewest, _) = int(printed.value), blocks_of(setup, placed, int(printed.value))
     impossible = ""
-    if count(fewest) != told:
+    if count(fewest) != number:
         step = -1 if setup.by_concurrency else len(placed.groups)
         below, above = sorted((count(max(0, fewest)), count(max(0, fewest + step))))
-        impossible = f"no whole number of blocks gives {told:,} tokens; nearest: {below:,} and {above:,}"
+        impossible = f"no whole number of blocks gives {number:,} tokens; nearest: {below:,} and {above:,}"
     return Finding(
         quantity="kv_cache_tokens",
         printed=printed,
-        least=least,
-        most=most,
-        value=count(sum(held) // 2),
+        least=low,
+        most=high,
+        value=count(sum(block_range) // 2),
         reason=_token_reason(setup, placed),
         impossible=impossible,
     )
 
 
-def _requests(setup: Setup, placed: Layout, printed: Printed, held: tuple[int, int]) -> Finding:
+def _requests(setup: Setup, placed: Layout, printed: Printed, block_range: tuple[int, int]) -> Finding:
     """Return the requests of the longest length that so many blocks hold."""
-    fewest, middle, largest = (concurrency(setup, placed, count) for count in (held[0], sum(held) // 2, held[1]))
+    fewest, middle, largest = (
+        concurrency(setup, placed, count) for count in (block_range[0], sum(block_range) // 2, block_range[1])
+    )
     each = concurrency(setup, placed, 1)
     # whole blocks between the ends of the printed digits
-    inside = max(held[0], math.ceil(printed.least / each - _SLACK)), min(held[1], int(printed.most / each + _SLACK))
+    inside = (
+        max(block_range[0], math.ceil(printed.least / each - _SLACK)),
+        min(block_range[1], int(printed.most / each + _SLACK)),
+    )
     meets = fewest <= printed.most and printed.least <= largest
     return Finding(
         quantity="max_concurrency",
@@ -104,12 +114,12 @@ def _requests(setup: Setup, placed: Layout, printed: Printed, held: tuple[int, i
     )
 
 
-def _narrowed(held: tuple[int, int] | None, told: tuple[int, int]) -> tuple[int, int]:
+def _narrowed(known: tuple[int, int] | None, other: tuple[int, int]) -> tuple[int, int]:
     """Intersect two intervals; the first where they have nothing in common."""
-    if held is None:
-        return told
-    least, most = max(held[0], told[0]), min(held[1], told[1])
-    return (least, most) if least <= most else held
+    if known is None:
+        return other
+    low, high = max(known[0], other[0]), min(known[1], other[1])
+    return (low, high) if low <= high else known
 
 
 def _token_reason(setup: Setup, placed: Layout) -> str:
@@ -123,12 +133,12 @@ def blocks_of(setup: Setup, placed: Layout, tokens: int) -> tuple[int, int]:
     """Return the fewest and the most blocks for which so many tokens are printed."""
     if not setup.by_concurrency:
         groups = len(placed.groups)
-        least = tokens // placed.block_size * groups
-        return least, least + groups - 1
+        low = tokens // placed.block_size * groups
+        return low, low + groups - 1
     near = tokens * placed.needed_blocks // placed.max_model_len
     count = partial(printed_tokens, placed, by_concurrency=True)
-    least, most = _edge(count, near, tokens), _edge(count, near, tokens + 1) - 1
-    return least, max(least, most)
+    low, high = _edge(count, near, tokens), _edge(count, near, tokens + 1) - 1
+    return low, max(low, high)
 
 
 def _edge(count: Callable[[int], int], near: int, tokens: int) -> int:

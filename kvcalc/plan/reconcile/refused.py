@@ -72,8 +72,8 @@ def _reason(start_up: StartUp, line: RefusalLine) -> str:
             needed, left = _text(line, "needed_gib"), _text(line, "available_gib")
             return f"{request} needs {needed} of cache on each GPU, and {left} are left for it"
         case "request_too_long":
-            held = start_up.smallest("kv_cache_tokens")
-            return f"{request} does not fit into a cache of {counted(int(held.value) if held else 0, 'token')}"
+            tokens = start_up.smallest("kv_cache_tokens")
+            return f"{request} does not fit into a cache of {counted(int(tokens.value) if tokens else 0, 'token')}"
         case "memory_in_use":
             share = start_up.options.get("gpu_memory_utilization")
             return (
@@ -160,8 +160,8 @@ def limits_of(start_up: StartUp, model: ModelProfile) -> tuple[str, ...]:
     if line.kind == "beyond_model":
         return (f"max-model-len {_count(line, 'limit')} is the most that the model takes",)
     if line.kind == "uneven_heads":
-        most = int(line.sizes["ranks"].value)
-        sizes = [str(size) for size in range(1, most + 1) if splits_evenly(model, size)]
+        ranks = int(line.sizes["ranks"].value)
+        sizes = [str(size) for size in range(1, ranks + 1) if splits_evenly(model, size)]
         return (f"the heads of {model.name} are shared evenly by {', '.join(sizes)} ranks",)
     return ()
 

@@ -300,14 +300,14 @@ def _speculation(start_up: StartUp, base: Setup) -> list[Change]:
     if start_up.text("speculative_method"):
         return []
     counts = _DRAFT_TOKENS if State in _kinds(base.model) else (1,)
-    return [_speculation_change(count, told=State in _kinds(base.model)) for count in counts]
+    return [_speculation_change(count, names_tokens=State in _kinds(base.model)) for count in counts]
 
 
-def _speculation_change(count: int, *, told: bool) -> Change:
+def _speculation_change(count: int, *, names_tokens: bool) -> Change:
     def change(setup: Setup) -> Setup:
         return _with_options(_with_draft_layer(setup), speculative_tokens=count)
 
-    tokens = f" and {count} draft tokens" if told else ""
+    tokens = f" and {count} draft tokens" if names_tokens else ""
     return (f"speculation with one more attention layer{tokens}", change)
 
 

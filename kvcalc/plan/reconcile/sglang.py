@@ -41,13 +41,13 @@ def reconcile_sglang(start_up: StartUp, model: ModelProfile) -> tuple[ReconcileR
     """
     formats = sglang_formats(start_up, model)
     stages = stage_models(start_up, model)
-    found = _best(start_up, model, stages, formats)
+    findings = _best(start_up, model, stages, formats)
     other = parse_format("bf16" if formats.key.unit == "fp8" else "fp8")
     changed = _best(start_up, model, stages, replace(formats, key=other, value=other))
     why = "unexplained by any term tried"
     if all(finding.agrees for finding in changed):
         why = f"agrees with KV kept in {other.name}, not {formats.key.name}"
-    return tuple(row_of(finding, start_up, "" if finding.agrees else why) for finding in found)
+    return tuple(row_of(finding, start_up, "" if finding.agrees else why) for finding in findings)
 
 
 def stage_models(start_up: StartUp, model: ModelProfile) -> list[ModelProfile]:
@@ -67,7 +67,7 @@ def stage_models(start_up: StartUp, model: ModelProfile) -> list[ModelProfile]:
 def _best(start_up: StartUp, model: ModelProfile, stages: list[ModelProfile], formats: Formats) -> list[Finding]:
     """Return the findings of the stage that agrees best: which of them printed the numbers is not told."""
     tried = [list(_findings(start_up, model, stage, formats)) for stage in stages]
-    return max(tried, key=lambda found: sum(finding.agrees for finding in found))
+    return max(tried, key=lambda findings: sum(finding.agrees for finding in findings))
 
 
 def sglang_formats(start_up: StartUp, model: ModelProfile) -> Formats:

@@ -54,16 +54,16 @@ def reconcile_vllm(start_up: StartUp, model: ModelProfile) -> Outcome:
         )
     bases = base_setups(start_up, model)
     tried = [(setup, list(_findings(setup, start_up))) for setup in bases]
-    best, found = max(tried, key=lambda entry: (all(f.agrees for f in entry[1]), sum(f.agrees for f in entry[1])))
-    if all(finding.agrees for finding in found):
-        return Outcome(rows=_rows(best, found, start_up, ""), setup=best)
+    best, findings = max(tried, key=lambda entry: (all(f.agrees for f in entry[1]), sum(f.agrees for f in entry[1])))
+    if all(finding.agrees for finding in findings):
+        return Outcome(rows=_rows(best, findings, start_up, ""), setup=best)
     explained = _explained(bases, start_up, 1)
     why = "" if explained else _other_rank(best, start_up)
-    if not explained and not why and len(found) >= _MIN_FOR_TWO_TERMS:
+    if not explained and not why and len(findings) >= _MIN_FOR_TWO_TERMS:
         explained = _explained(bases, start_up, 2)
     if explained:
         why = f"agrees with {', '.join((*explained.terms, *explained.assumed))}"
-    rows = _rows(best, found, start_up, why or _unexplained(start_up))
+    rows = _rows(best, findings, start_up, why or _unexplained(start_up))
     return Outcome(rows=rows, setup=explained or best)
 
 
@@ -78,10 +78,10 @@ def _explained(bases: list[Setup], start_up: StartUp, terms: int) -> Setup | Non
     return next((setup for setup in term_setups(bases, start_up, terms) if _agrees(setup, start_up)), None)
 
 
-def _rows(setup: Setup, found: list[Finding], start_up: StartUp, why: str) -> tuple[ReconcileRow, ...]:
+def _rows(setup: Setup, findings: list[Finding], start_up: StartUp, why: str) -> tuple[ReconcileRow, ...]:
     assumed = f"; assumed: {', '.join(setup.assumed)}" if setup.assumed else ""
     return tuple(
-        row_of(finding, start_up, f"{finding.reason}{assumed}" if finding.agrees else why) for finding in found
+        row_of(finding, start_up, f"{finding.reason}{assumed}" if finding.agrees else why) for finding in findings
     )
 
 
@@ -109,14 +109,14 @@ def _findings(setup: Setup, start_up: StartUp) -> Iterator[Finding]:
     longest, memory = start_up.first("estimated_max_model_len"), memory_range(start_up)
     if longest is not None and memory is not None:
         stage = checked_stage(setup)
-        least = largest_length(stage, memory[0], null_block=setup.null_block is not False)
-        most = largest_length(stage, memory[1], null_block=setup.null_block is True)
+        low = largest_length(stage, memory[0], null_block=setup.null_block is not False)
+        high = largest_length(stage, memory[1], null_block=setup.null_block is True)
         reason = "the longest request whose blocks fit into the memory printed"
         yield Finding(
             quantity="estimated_max_model_len",
             printed=longest,
-            least=least,
-            most=max(least, most),
+            least=low,
+            most=max(low, high),
             reason=reason,
             impossible=_no_estimate(stage, int(longest.value)),
         )
@@ -137,14 +137,14 @@ def _budget(start_up: StartUp) -> Iterator[Finding]:
     if left is None:
         return
     if asked is not None:
-        least, most, reason = asked.least, asked.most, "memory requested"
+        low, high, reason = asked.least, asked.most, "memory requested"
         taken, words = _taken(start_up, ("non_kv_gib",)), "all that is not KV cache"
         graphs = start_up.first("estimated_graphs_gib")
         if graphs is not None and (release_of(start_up.version) or FIRST_WITH_GRAPHS) >= FIRST_WITH_GRAPHS:
             taken, words = (*taken, graphs) if taken else (), f"{words} and the estimate for CUDA graphs"
     elif total is not None and share is not None:
         # the share is taken as printed: it was given with two digits, as far as one can tell
-        least, most, reason = total.least * share.value, total.most * share.value, "memory of the GPU x utilization"
+        low, high, reason = total.least * share.value, total.most * share.value, "memory of the GPU x utilization"
         taken = _taken(start_up, ("non_torch_gib", "peak_torch_gib"))
         taken = taken or _taken(start_up, ("non_torch_gib", "weights_gib", "activation_gib"))
         words = "weights, activations and memory outside PyTorch"
@@ -154,16 +154,16 @@ def _budget(start_up: StartUp) -> Iterator[Finding]:
         yield Finding(
             quantity="available_kv_gib",
             printed=left,
-            least=least - sum(part.most for part in taken),
-            most=most - sum(part.least for part in taken),
+            least=low - sum(part.most for part in taken),
+            most=high - sum(part.least for part in taken),
             reason=f"{reason}, less {words}",
         )
 
 
 def _taken(start_up: StartUp, quantities: tuple[str, ...]) -> tuple[Printed, ...]:
     """Return the numbers printed for some quantities, or nothing where one is missing."""
-    found = [start_up.first(quantity) for quantity in quantities]
-    return () if None in found else tuple(number for number in found if number is not None)
+    numbers = [start_up.first(quantity) for quantity in quantities]
+    return () if None in numbers else tuple(number for number in numbers if number is not None)
 
 
 def _block_size(setup: Setup, placed: Layout, start_up: StartUp) -> Iterator[Finding]:

@@ -74,8 +74,8 @@ def reconcile_weights(start_up: StartUp, model: ModelProfile) -> tuple[tuple[Rec
     why_not = _unknown(start_up, model)
     if why_not:
         return (), (f"the memory of the weights was not computed again: {why_not}",)
-    told = start_up.count("tensor_parallel_size")
-    sizes = (told,) if told else _RANKS
+    printed_ranks = start_up.count("tensor_parallel_size")
+    sizes = (printed_ranks,) if printed_ranks else _RANKS
     # each rank prints its own: one that disagrees is shown before those that agree
     ranks = [_nearest(each, start_up, model, sizes) for each in printed]
     finding = next((each for each in ranks if not each.agrees), ranks[0])
@@ -85,8 +85,8 @@ def reconcile_weights(start_up: StartUp, model: ModelProfile) -> tuple[tuple[Rec
 
 def _nearest(printed: Printed, start_up: StartUp, model: ModelProfile, sizes: tuple[int, ...]) -> Finding:
     """Return the first finding that agrees, or the one of the first size."""
-    found = list(_findings(printed, start_up, model, sizes))
-    return next((each for each in found if each.agrees), found[0])
+    findings = list(_findings(printed, start_up, model, sizes))
+    return next((each for each in findings if each.agrees), findings[0])
 
 
 def stored_otherwise(start_up: StartUp, model: ModelProfile) -> str:
@@ -118,8 +118,8 @@ def _unknown(start_up: StartUp, model: ModelProfile) -> str:
 
 def _dtype(start_up: StartUp) -> str:
     """Return the type the model runs in, as far as the log tells."""
-    told = (start_up.text("dtype") or "").removeprefix("torch.")
-    return "" if told == "auto" else told
+    name = (start_up.text("dtype") or "").removeprefix("torch.")
+    return "" if name == "auto" else name
 
 
 def _formats(start_up: StartUp, model: ModelProfile) -> Formats:
@@ -131,10 +131,10 @@ def _stored(model: ModelProfile) -> bool:
     return bool(model.weight_formats) or model.held_weight_bytes is not None or model.dtype not in _PLAIN
 
 
-def _stored_so(model: ModelProfile, told: str) -> bool:
+def _stored_so(model: ModelProfile, format_name: str) -> bool:
     """Whether what the log tells of the weights' format is one of the profile's; true where it tells none."""
     units = {parse_format(name).unit for name in model.weight_formats.values()} or {parse_format(model.dtype).unit}
-    asked = {unit for word, unit in _UNITS.items() if word in told.lower()}
+    asked = {unit for word, unit in _UNITS.items() if word in format_name.lower()}
     return not asked or bool(asked & units)
 
 
@@ -159,7 +159,7 @@ def _findings(printed: Printed, start_up: StartUp, model: ModelProfile, sizes: t
             for name in _ARCHITECTURES
         ]
         fewest = size if stages == 1 else min(_inner_bytes(model, formats, stages, spread), size)
-        most = (size + max(padded)) * (1 + share) + extra
+        largest = (size + max(padded)) * (1 + share) + extra
         padding = f", {min(padded):,} to {max(padded):,} B of padding by the card's kernels" if max(padded) else ""
         reason = f"{size:,} B of weights{padding}, and up to {share:.0%} and {bytes_text(extra)} more for buffers"
         assumed = f"; assumed: {tensor} tensor-parallel ranks" if len(sizes) > 1 and tensor > 1 else ""
@@ -167,7 +167,7 @@ def _findings(printed: Printed, start_up: StartUp, model: ModelProfile, sizes: t
             quantity="weights_gib",
             printed=printed,
             least=fewest / GIB,
-            most=most / GIB,
+            most=largest / GIB,
             value=(size + padded[0]) / GIB,
             reason=f"{reason} and positions{assumed}",
         )
@@ -175,5 +175,5 @@ def _findings(printed: Printed, start_up: StartUp, model: ModelProfile, sizes: t
 
 def _version(start_up: StartUp) -> str | None:
     """Return the version that the log tells, where it is one."""
-    told = start_up.version
-    return told if release_of(told) is not None else None
+    version = start_up.version
+    return version if release_of(version) is not None else None

@@ -35,12 +35,12 @@ def memory_parts(start_up: StartUp) -> tuple[MemoryPart, ...]:
     """Return the takers of a rank's memory by the printed numbers."""
     parts = []
     for part, quantities in _PARTS:
-        printed = next((found for name in quantities if (found := start_up.first(name)) is not None), None)
+        printed = next((number for name in quantities if (number := start_up.first(name)) is not None), None)
         if printed is not None and printed.value > 0:
             parts.append(MemoryPart(part=part, taken_bytes=round(printed.value * GIB)))
     pool = [start_up.first(name) for name in ("k_gib", "v_gib", "kv_gib")]
     if any(pool):
-        size = sum(found.value for found in pool if found is not None)
+        size = sum(number.value for number in pool if number is not None)
         parts.append(MemoryPart(part="KV cache", taken_bytes=round(size * GIB)))
     return (*parts, *_llama_cpp_parts(start_up))
 
@@ -56,10 +56,10 @@ def _llama_cpp_parts(start_up: StartUp) -> list[MemoryPart]:
         }
         if table
         else {
-            "weights": sum(found.value for found in start_up.printed.get("model_buffer_mib", ())),
+            "weights": sum(number.value for number in start_up.printed.get("model_buffer_mib", ())),
             "KV cache": sum(cache.total.value for cache in start_up.caches),
             "recurrent states": sum(state.total.value for state in start_up.states),
-            "compute buffers": sum(found.value for found in start_up.printed.get("compute_buffer_mib", ())),
+            "compute buffers": sum(number.value for number in start_up.printed.get("compute_buffer_mib", ())),
         }
     )
     return [MemoryPart(part=part, taken_bytes=round(size * MIB)) for part, size in sizes.items() if size > 0]
@@ -75,23 +75,25 @@ def vllm_advice(start_up: StartUp, setup: Setup) -> tuple[str, ...]:
     placed = setup_layout(setup)
     blocks = room // placed.bytes_per_block
     each = GIB * placed.max_model_len / placed.needed_bytes
-    said = [f"all of this if {', '.join(setup.terms)}"] if setup.terms else []
-    said += [f"a request of {placed.max_model_len:,} tokens needs {placed.needed_bytes / GIB:.2f} GiB per GPU"]
+    advice = [f"all of this if {', '.join(setup.terms)}"] if setup.terms else []
+    advice += [f"a request of {placed.max_model_len:,} tokens needs {placed.needed_bytes / GIB:.2f} GiB per GPU"]
     fits = largest_length(setup, room, null_block=setup.null_block is not False)
     if fits < 1:
-        said.append("no request fits, however short")
+        advice.append("no request fits, however short")
     elif fits < placed.max_model_len:
-        said.append(f"max-model-len {fits:,} is the most that fits")
+        advice.append(f"max-model-len {fits:,} is the most that fits")
     else:
-        said.append(f"{blocks / placed.needed_blocks:.2f} such requests fit; each further GiB holds {each:,.0f} tokens")
+        advice.append(
+            f"{blocks / placed.needed_blocks:.2f} such requests fit; each further GiB holds {each:,.0f} tokens"
+        )
     if start_up.refusal is not None:
-        return (*said, *_newer_check(whole))
+        return (*advice, *_newer_check(whole))
     half_setup = replace(setup, options=replace(setup.options, max_model_len=max(1, placed.max_model_len // 2)))
     half = setup_layout(half_setup)
     more = blocks / half.needed_blocks
     if more >= 1 and largest_length(half_setup, room, null_block=setup.null_block is not False) == half.max_model_len:
-        said.append(f"max-model-len {half.max_model_len:,} would let {more:.2f} requests run at once")
-    return (*said, *_less_bytes(setup, room), *_less_in_flight(setup, room))
+        advice.append(f"max-model-len {half.max_model_len:,} would let {more:.2f} requests run at once")
+    return (*advice, *_less_bytes(setup, room), *_less_in_flight(setup, room))
 
 
 def _newer_check(setup: Setup) -> tuple[str, ...]:
@@ -100,8 +102,8 @@ def _newer_check(setup: Setup) -> tuple[str, ...]:
         return ()
     stage = setup_layout(setup, stage=True)
     needed = f"{stage.needed_bytes / GIB:.2f} GiB for {stage.max_model_len:,} tokens"
-    told = f"from 0.16 on a rank is asked for its own: {needed}"
-    return (f"this version asks every pipeline rank for the cache of all layers; {told}",)
+    newer = f"from 0.16 on a rank is asked for its own: {needed}"
+    return (f"this version asks every pipeline rank for the cache of all layers; {newer}",)
 
 
 def _requests(setup: Setup, room: int) -> float:
@@ -145,14 +147,14 @@ def sglang_advice(start_up: StartUp, model: ModelProfile) -> tuple[str, ...]:
         return ()
     each = f"a token takes {taken:,} B per GPU"
     if layers.windows:
-        said = [f"{each}, and {layers.window_bytes:,} B in the pool for windows"]
+        advice = [f"{each}, and {layers.window_bytes:,} B in the pool for windows"]
     else:
-        said = [f"{each}; each GiB more holds {GIB / taken:,.0f} tokens"]
+        advice = [f"{each}; each GiB more holds {GIB / taken:,.0f} tokens"]
     if formats.key.unit != "fp8" and start_up.refusal is None:
         fp8 = parse_format("fp8")
         halved = rank_buffers(start_up, model, fullest, replace(formats, key=fp8, value=fp8)).full_bytes
-        said.append(f"--kv-cache-dtype fp8_e4m3 would hold {taken / halved:.2f} times as many tokens")
-    return tuple(said)
+        advice.append(f"--kv-cache-dtype fp8_e4m3 would hold {taken / halved:.2f} times as many tokens")
+    return tuple(advice)
 
 
 def llama_cpp_advice(start_up: StartUp) -> tuple[str, ...]:
@@ -162,8 +164,8 @@ def llama_cpp_advice(start_up: StartUp) -> tuple[str, ...]:
     if total <= 0:
         return ()
     cells = max((cache.cells or 0 for cache in start_up.caches), default=0)
-    said = [f"the cache takes {total:,.2f} MiB" + (f", {bytes_text(total * MIB / cells)} a cell" if cells else "")]
+    advice = [f"the cache takes {total:,.2f} MiB" + (f", {bytes_text(total * MIB / cells)} a cell" if cells else "")]
     if kinds <= {"f16", "bf16"}:
         quantised = parse_format("q8_0").bytes_per_element / parse_format("f16").bytes_per_element
-        said.append(f"--cache-type-k q8_0 --cache-type-v q8_0 would make it {total * quantised:,.2f} MiB")
-    return tuple(said)
+        advice.append(f"--cache-type-k q8_0 --cache-type-v q8_0 would make it {total * quantised:,.2f} MiB")
+    return tuple(advice)

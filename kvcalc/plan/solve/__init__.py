@@ -90,36 +90,43 @@ def solve_report(
         drafting=drafting or Drafting(),
     )
     start = Trial(deployment=deployment, batch=batch, context=tokens)
-    found = SOLVERS[unknown](start, question)
+    solution = SOLVERS[unknown](start, question)
     return SolveReport(
         engine=deployment.served_by,
         formats=format_names(deployment.formats),
-        rows=(_row(unknown, found, question),),
-        notes=(*notes, *_notes(question, found), *pipeline_notes(found.trial.deployment), *deployment.model.notes),
+        rows=(_row(unknown, solution, question),),
+        notes=(
+            *notes,
+            *_notes(question, solution),
+            *pipeline_notes(solution.trial.deployment),
+            *deployment.model.notes,
+        ),
     )
 
 
-def _notes(question: Question, found: Solution) -> tuple[str, ...]:
-    deployment = found.trial.deployment
+def _notes(question: Question, solution: Solution) -> tuple[str, ...]:
+    deployment = solution.trial.deployment
     limit, engine = deployment.model.context_limit, deployment.served_by
     unasked = deployment.options.max_model_len is None and question.memory
-    if not unasked or limit is None or limit <= found.trial.context or engine not in ("vllm", "sglang"):
+    if not unasked or limit is None or limit <= solution.trial.context or engine not in ("vllm", "sglang"):
         return deployment.notes
     if question.starts_as_asked:
-        told = f"started for {counted(found.trial.context, 'token')}; without --max-model-len {engine} takes {limit:,}"
+        note = (
+            f"started for {counted(solution.trial.context, 'token')}; without --max-model-len {engine} takes {limit:,}"
+        )
     else:
-        told = f"{engine} is started for the model's {limit:,} tokens unless --context or --max-model-len says fewer"
-    return (*deployment.notes, told)
+        note = f"{engine} is started for the model's {limit:,} tokens unless --context or --max-model-len says fewer"
+    return (*deployment.notes, note)
 
 
-def _row(unknown: str, found: Solution, question: Question) -> SolveRow:
-    trial = found.trial
+def _row(unknown: str, solution: Solution, question: Question) -> SolveRow:
+    trial = solution.trial
     deployment, parallel = trial.deployment, trial.deployment.parallel
     here = question.checks(trial)
-    there = {check.quantity: check for check in question.checks(found.beyond)} if found.beyond is not None else {}
+    there = {check.quantity: check for check in question.checks(solution.beyond)} if solution.beyond is not None else {}
     failing = {check.quantity for check in here if not check.holds}
     failing = failing or {name for name, check in there.items() if not check.holds}
-    binding = [check.quantity for check in here if check.quantity in failing] or [found.stop] * bool(found.stop)
+    binding = [check.quantity for check in here if check.quantity in failing] or [solution.stop] * bool(solution.stop)
     speed: DecodeRow | None = None
     if deployment.hardware is not None:
         speed = decode_row(deployment, batch=trial.batch, context=trial.context)
@@ -129,11 +136,11 @@ def _row(unknown: str, found: Solution, question: Question) -> SolveRow:
     fit = question.fit(trial if drafting is None or drafted is None else drafting.in_memory(trial, drafted))
     return SolveRow(
         unknown=unknown,
-        answer=found.answer,
+        answer=solution.answer,
         unit=unit,
         extreme=extreme,
         binding=tuple(binding),
-        reason=_reason(unknown, here, there, found),
+        reason=_reason(unknown, here, there, solution),
         model=deployment.model.name,
         gpu="" if deployment.hardware is None else deployment.hardware.name,
         gpus=parallel.gpus,
@@ -168,23 +175,23 @@ def _row(unknown: str, found: Solution, question: Question) -> SolveRow:
     )
 
 
-def _reason(unknown: str, here: list[Check], there: dict[str, Check], found: Solution) -> str:
+def _reason(unknown: str, here: list[Check], there: dict[str, Check], solution: Solution) -> str:
     """Name the limit at the answer, or the target that cannot be met."""
-    if unknown == "gpus" and found.answer is None and found.stop:
-        return found.stop  # numbers of GPUs that could not be tried: what stops is not the one that was
+    if unknown == "gpus" and solution.answer is None and solution.stop:
+        return solution.stop  # numbers of GPUs that could not be tried: what stops is not the one that was
     missed = [check for check in here if not check.holds]
     beyond = [check for check in there.values() if not check.holds]
     if not missed and not beyond:
-        return found.stop
+        return solution.stop
     if not missed and unknown in ("bandwidth", "price", "acceptance"):
         return f"{' and '.join(check.quantity for check in beyond)} would miss the target by a little"
-    told = "; ".join(
+    reasons = "; ".join(
         check.reason
         or f"{check.quantity} would be {_digits(check.reached)}, not {check.relation} {_digits(check.target)}"
         for check in missed or beyond
     )
-    fewer = found.beyond.deployment.parallel.gpus if found.beyond is not None else 0
-    return f"on {fewer}: {told}" if unknown == "gpus" and not missed else told
+    fewer = solution.beyond.deployment.parallel.gpus if solution.beyond is not None else 0
+    return f"on {fewer}: {reasons}" if unknown == "gpus" and not missed else reasons
 
 
 def _digits(value: float | None) -> str:

@@ -148,14 +148,14 @@ class Question:
         Raises:
             InputError: a cost without a price.
         """
-        found = [self.fit(trial)] if self.memory else []
+        checks = [self.fit(trial)] if self.memory else []
         targets = self.targets
         if targets.ttft_s is not None:
             seconds = prefill_row(trial.deployment, batch=1, prompt=trial.context).ideal_s
-            found.append(Check("ttft_s", "at most", targets.ttft_s, seconds, seconds <= targets.ttft_s))
+            checks.append(Check("ttft_s", "at most", targets.ttft_s, seconds, seconds <= targets.ttft_s))
         if targets.speedup is not None and self.drafting is not None:
             gained = self.drafting.speedup(trial)
-            found.append(Check("speedup", "at least", targets.speedup, gained, gained >= targets.speedup))
+            checks.append(Check("speedup", "at least", targets.speedup, gained, gained >= targets.speedup))
         rated = ("tokens_per_s", "tokens_per_s_per_sequence", "usd_per_million_tokens")
         wanted = [(name, getattr(targets, name)) for name in rated if getattr(targets, name) is not None]
         row = decode_row(trial.deployment, batch=trial.batch, context=trial.context) if wanted else None
@@ -165,17 +165,17 @@ class Question:
             if value is None:
                 raise InputError("a cost needs the price of a GPU-hour", hint="give --price")
             holds = value <= target if below else value >= target
-            found.append(Check(name, "at most" if below else "at least", target, value, holds))
-        return found
+            checks.append(Check(name, "at most" if below else "at least", target, value, holds))
+        return checks
 
     def fit(self, trial: Trial) -> Check:
         """Return whether a trial's batch fits into memory."""
         longest = longest_length(trial.deployment, trial.context, asked=self.starts_as_asked)
-        found = room(trial.deployment, max_model_len=longest, terms=self.terms)
-        reason = found.reason(context=trial.context, batch=trial.batch)
-        taken = trial.batch <= found.max_sequences
-        needed = found.pool.bytes_for(context=trial.context, batch=trial.batch) if taken else None
-        return Check("memory_bytes", "at most", max(0, found.kv_bytes), needed, not reason, reason)
+        space = room(trial.deployment, max_model_len=longest, terms=self.terms)
+        reason = space.reason(context=trial.context, batch=trial.batch)
+        taken = trial.batch <= space.max_sequences
+        needed = space.pool.bytes_for(context=trial.context, batch=trial.batch) if taken else None
+        return Check("memory_bytes", "at most", max(0, space.kv_bytes), needed, not reason, reason)
 
     def holds(self, trial: Trial) -> bool:
         """Whether every constraint holds at a trial."""

@@ -80,7 +80,7 @@ def _longest(holds: Callable[[int], bool], limit: int, deployment: Deployment) -
     first = 1 if chunks else 0
     if period == 1:
         return largest(holds, limit)
-    last = largest(lambda place: holds(min(limit, place * period + first)), limit // period)
+    last = largest(lambda number: holds(min(limit, number * period + first)), limit // period)
     start = max(1, last * period + first)
     places = range(start, min(limit, start + period - 1) + 1)
     if chunks:

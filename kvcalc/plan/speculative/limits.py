@@ -62,7 +62,7 @@ def _paying(asked: Speculation, context: int, gamma: int | None, kind: Kind) -> 
         low = 1.0 if estimated is None else estimated.terms.spread(batch).low
         return any(asked.at(batch, context, length, kind=kind).speedup * low > 1 for length in gammas)
 
-    found: list[PayingRange] = []
+    ranges: list[PayingRange] = []
     first: int | None = None
     before = 0
     for batch in _batches():
@@ -70,12 +70,14 @@ def _paying(asked: Speculation, context: int, gamma: int | None, kind: Kind) -> 
         if now and first is None:
             first = _crossing(pays, before, batch)
         elif not now and first is not None:
-            found.append(PayingRange(first_batch=first, last_batch=_crossing(lambda n: not pays(n), before, batch) - 1))
+            ranges.append(
+                PayingRange(first_batch=first, last_batch=_crossing(lambda n: not pays(n), before, batch) - 1)
+            )
             first = None
         before = batch
     if first is not None:
-        found.append(PayingRange(first_batch=first, last_batch=None))
-    return tuple(found)
+        ranges.append(PayingRange(first_batch=first, last_batch=None))
+    return tuple(ranges)
 
 
 def _last(ranges: tuple[PayingRange, ...]) -> int | None:
@@ -91,10 +93,10 @@ def _words(ranges: tuple[PayingRange, ...]) -> Pays:
 
 
 def _batches() -> list[int]:
-    found = [1]
-    while found[-1] < _MAX_BATCH:
-        found.append(min(_MAX_BATCH, max(found[-1] + 1, math.floor(found[-1] * _GROWTH))))
-    return found
+    batches = [1]
+    while batches[-1] < _MAX_BATCH:
+        batches.append(min(_MAX_BATCH, max(batches[-1] + 1, math.floor(batches[-1] * _GROWTH))))
+    return batches
 
 
 def _crossing(reached: Callable[[int], bool], below: int, above: int) -> int:
@@ -113,15 +115,15 @@ def largest_draft(asked: Speculation, batch: int, context: int) -> LargestDraft:
     """
     target = asked.passes.target
     hardware = required_hardware(target)
-    found = []
+    drafts = []
     for gamma in asked.gammas:
         outcome = asked.at(batch, context, gamma)
         steps = len(asked.passes.drafter.steps(outcome.tree)) or gamma
         ratio = largest_draft_ratio(
             expected=outcome.expected_tokens, gamma=steps, verify_ratio=outcome.times.verify_ratio
         )
-        found.append((ratio, -gamma, outcome.times.plain_s))
-    ratio, lost, plain_s = max(found)
+        drafts.append((ratio, -gamma, outcome.times.plain_s))
+    ratio, lost, plain_s = max(drafts)
     ratio = max(0.0, ratio)
     seconds = ratio * plain_s
     stored = target.formats.weights

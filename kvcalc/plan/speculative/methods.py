@@ -59,8 +59,8 @@ class Drafter:
 
     def weight_bytes(self, gamma: int) -> int:
         """Return the bytes of weights held beside the target's, on the fullest rank."""
-        held = self.held(gamma)
-        return 0 if held is None else rank_weights(held)
+        deployment = self.held(gamma)
+        return 0 if deployment is None else rank_weights(deployment)
 
 
 def drafter(method: str | None, target: Deployment, draft: Deployment | None, *, layers: int | None = None) -> Drafter:
@@ -159,10 +159,10 @@ def _mtp(target: Deployment, draft: Deployment | None, layers: int = 1) -> Draft
     _check_layers("a prediction head", target.model, layers)
     each = "run once a drafted token" if layers == 1 else f"one of {layers} for each drafted token"
     note = f"mtp: one layer like the target's last and a projection from twice its width, {each}"
-    return _head_layers("mtp", target, (_attention_block(target.model),), note, held=layers)
+    return _head_layers("mtp", target, (_attention_block(target.model),), note, copies=layers)
 
 
-def _head_layers(method: str, target: Deployment, blocks: tuple[Block, ...], note: str, held: int = 1) -> Drafter:
+def _head_layers(method: str, target: Deployment, blocks: tuple[Block, ...], note: str, copies: int = 1) -> Drafter:
     model = target.model
     layer = replace(
         _bare(model, f"{model.name}'s {method} layer{'s' * (len(blocks) > 1)}"),
@@ -170,7 +170,7 @@ def _head_layers(method: str, target: Deployment, blocks: tuple[Block, ...], not
         matrix_parameters=2 * model.hidden_size**2,
     )
     running = _beside(target, replace(layer, head=_head(model), embeddings=model.embeddings[:1]))
-    kept = _beside(target, replace(layer, blocks=blocks * held, matrix_parameters=layer.matrix_parameters * held))
+    kept = _beside(target, replace(layer, blocks=blocks * copies, matrix_parameters=layer.matrix_parameters * copies))
     return Drafter(method=method, runs=lambda _: running, held=lambda _: kept, notes=(note,))
 
 
@@ -211,16 +211,16 @@ def _dspark(target: Deployment, draft: Deployment | None, layers: int = _BLOCK_L
     model = target.model
     rows = _head(model).rows
     markov = replace(_bare(model, f"{model.name}'s Markov head"), matrix_parameters=_MARKOV_RANK * rows)
-    held = plain.held(1)
-    if draft is None and held is not None:
-        backbone = held.model
+    kept = plain.held(1)
+    if draft is None and kept is not None:
+        backbone = kept.model
         tables = 2 * _MARKOV_RANK * rows
-        held = replace(held, model=replace(backbone, matrix_parameters=backbone.matrix_parameters + tables))
+        kept = replace(kept, model=replace(backbone, matrix_parameters=backbone.matrix_parameters + tables))
     note = f"dspark: a Markov head of rank {_MARKOV_RANK} corrects the block, a token at a time"
     return replace(
         plain,
         method="dspark",
-        held=lambda _: held,
+        held=lambda _: kept,
         corrects=_beside(target, markov),
         notes=(*(each.replace("dflash:", "dspark:") for each in plain.notes), note),
     )

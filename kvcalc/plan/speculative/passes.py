@@ -89,13 +89,13 @@ class Passes:
     def ratios(self, batch: int, context: int, tree: DraftTree, kind: Kind = "latency_s") -> Ratios:
         """Return the times of a round at a batch and context."""
         key = (batch, context, tree, kind)
-        found = self._ratios.get(key)
-        if found is None:
-            found = self._bound(*key) if kind != "estimate_s" else self._estimate(batch, context, tree)
+        known = self._ratios.get(key)
+        if known is None:
+            known = self._bound(*key) if kind != "estimate_s" else self._estimate(batch, context, tree)
             if len(self._ratios) >= _MAX_KEPT:
                 self._ratios.clear()
-            self._ratios[key] = found
-        return found
+            self._ratios[key] = known
+        return known
 
     def _bound(self, batch: int, context: int, tree: DraftTree, kind: Kind) -> Ratios:
         steps = self.draft_times(batch, context, tree)
@@ -222,8 +222,8 @@ def draft_memory(target: Deployment, drafter: Drafter, tree: DraftTree, *, batch
     weights = drafter.weight_bytes(gamma)
     cache = 0
     if runs is not None and drafter.keeps_cache:
-        held = rank_cache(runs.model, runs.formats, runs.parallel, tokens=context + tree.nodes, batch=batch)
-        cache = held.growing + held.state + held.cross
+        draft_cache = rank_cache(runs.model, runs.formats, runs.parallel, tokens=context + tree.nodes, batch=batch)
+        cache = draft_cache.growing + draft_cache.state + draft_cache.cross
     ahead = rank_cache(target.model, target.formats, target.parallel, tokens=tree.nodes, batch=batch)
     lookahead = ahead.growing + tree.nodes * ahead.state
     return DraftMemory(

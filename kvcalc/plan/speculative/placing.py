@@ -69,13 +69,13 @@ def drafted(target: Deployment, drafter: Drafter, *, gamma: int, nodes: int | No
         gamma: levels of the draft.
         nodes: drafted tokens; as many as levels where left out.
     """
-    held, runs = drafter.held(gamma), drafter.runs(gamma)
-    placed = held or runs
+    kept, runs = drafter.held(gamma), drafter.runs(gamma)
+    placed = kept or runs
     own = placed is not None and placed.formats is not target.formats
     draft = Draft(
         method=drafter.method,
         tokens=gamma if nodes is None else nodes,
-        loaded=None if held is None else held.model,
+        loaded=None if kept is None else kept.model,
         cached=runs.model if runs is not None and drafter.keeps_cache else None,
         formats=placed.formats if own and placed is not None else None,
         tensor=placed.parallel.tensor if own and placed is not None else None,

@@ -86,7 +86,7 @@ def speculation_report(
     batch, context, first = outcomes[0]
     best = asked.best(batch, context)
     limits = tuple(batch_limit(asked, length, gammas[0]) for length in lengths)
-    rows = tuple(_row(asked, *found) for found in outcomes)
+    rows = tuple(_row(asked, *outcome) for outcome in outcomes)
     return SpeculativeReport(
         model=target.model.name,
         gpu=hardware.name,
@@ -327,11 +327,11 @@ def _draft_notes(target: Deployment, draft: Deployment | None, lengths: Sequence
 
 
 def _shape_notes(first: Outcome, options: SpeculationOptions) -> tuple[str, ...]:
-    found = []
+    notes = []
     if options.acceptance.constant:
-        found.append("acceptance is taken to be the same at all positions; --acceptance-by-position says otherwise")
+        notes.append("acceptance is taken to be the same at all positions; --acceptance-by-position says otherwise")
     if not first.tree.is_chain:
-        found.append(
+        notes.append(
             "tree: each further child is assumed as likely to be accepted as the first, once those before it failed"
         )
-    return tuple(found)
+    return tuple(notes)

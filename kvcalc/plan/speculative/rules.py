@@ -45,7 +45,7 @@ def quoted_rules(passes: Passes, outcome: Outcome, best: Outcome, *, rate: float
         return QuotedRule(name=name, speedup=predicted, pays=pays, agrees=pays == (truth > 1), why=why)
 
     costs = f"a verification takes v = {_three(v)} at batch {number_text(batch)}"
-    found = [
+    rules = [
         rule(
             "acceptance x gamma against gamma x size of the draft",
             gained,
@@ -68,7 +68,7 @@ def quoted_rules(passes: Passes, outcome: Outcome, best: Outcome, *, rate: float
         ),
     ]
     if times.steps:
-        found.append(
+        rules.append(
             rule(
                 "draft at most 1/10 of the target's size",
                 None,
@@ -77,7 +77,7 @@ def quoted_rules(passes: Passes, outcome: Outcome, best: Outcome, *, rate: float
                 "it knows neither acceptance nor batch",
             )
         )
-    return tuple(found)
+    return tuple(rules)
 
 
 def _three(value: float) -> str:

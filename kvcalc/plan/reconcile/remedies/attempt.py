@@ -149,14 +149,14 @@ class Attempt:
         terms = NO_TERMS if kv_bytes is None else BudgetTerms(kv_bytes=kv_bytes)
         try:
             deployment = self._deployment
-            found = room(deployment, max_model_len=self.length, terms=terms)
-            if found.budget is not None and self.loaded is not None:
-                left = found.kv_bytes + found.budget.weight_bytes - self.loaded.of(self.parallel)
-                found = room(deployment, max_model_len=self.length, terms=BudgetTerms(kv_bytes=left))
-            _ = found.held
+            space = room(deployment, max_model_len=self.length, terms=terms)
+            if space.budget is not None and self.loaded is not None:
+                left = space.kv_bytes + space.budget.weight_bytes - self.loaded.of(self.parallel)
+                space = room(deployment, max_model_len=self.length, terms=BudgetTerms(kv_bytes=left))
+            _ = space.held
         except KvcalcError:
             return None
-        return found
+        return space
 
 
 # Returns a changed start; none where it does not apply.
@@ -204,10 +204,10 @@ class Remedies:
 
 def starts(attempt: Attempt, kv_bytes: int | None) -> Room | None:
     """Return the room of an attempt that starts and holds one request of its longest length; else none."""
-    found = attempt.room(kv_bytes)
-    if found is None or found.reason(context=attempt.length, batch=1):
+    space = attempt.room(kv_bytes)
+    if space is None or space.reason(context=attempt.length, batch=1):
         return None
-    return found
+    return space
 
 
 def rounded_length(length: int) -> int:
@@ -271,13 +271,13 @@ def contradiction(first: Attempt, kv_bytes: int | None) -> Remedies | None:
     """Return that a start which ran out of memory should not have, where its memory was computed and not printed."""
     if kv_bytes is not None or first.hardware is None:
         return None
-    found = starts(first, None)
-    if found is None:
+    space = starts(first, None)
+    if space is None:
         return None
     return Remedies(
         length=first.length,
-        needed_bytes=found.held.needed_bytes,
-        budget=found.budget,
+        needed_bytes=space.held.needed_bytes,
+        budget=space.budget,
         why_none=_FITS.format(first.hardware.title),
     )
 
@@ -296,9 +296,9 @@ def tried(first: Attempt, changes: Iterable[Change], memory: Callable[[Attempt],
         names = frozenset(flag.split()[0] for flag in attempt.flags) if attempt is not None else frozenset()
         if attempt is None or not names or names in remedies or len(remedies) == _MAX_REMEDIES:
             continue
-        found = starts(attempt, memory(attempt))
-        if found is not None:
-            remedies[names] = Remedy(flags=" ".join(attempt.flags), gives=_gives(found, attempt))
+        space = starts(attempt, memory(attempt))
+        if space is not None:
+            remedies[names] = Remedy(flags=" ".join(attempt.flags), gives=_gives(space, attempt))
     computed = first.room(None)
     as_tried = first.room(memory(first)) or computed
     why = "" if remedies else _NOTHING if first.hardware else NO_GPU
@@ -311,9 +311,9 @@ def tried(first: Attempt, changes: Iterable[Change], memory: Callable[[Attempt],
     )
 
 
-def _gives(found: Room, attempt: Attempt) -> str:
-    held = found.held
+def _gives(space: Room, attempt: Attempt) -> str:
+    cache = space.held
     gpus = f" on {attempt.parallel.gpus} GPUs" if attempt.parallel.gpus > 1 else ""
     return (
-        f"{held.tokens:,} tokens of cache{gpus}, {held.concurrency:.2f} requests of {attempt.length:,} tokens at once"
+        f"{cache.tokens:,} tokens of cache{gpus}, {cache.concurrency:.2f} requests of {attempt.length:,} tokens at once"
     )

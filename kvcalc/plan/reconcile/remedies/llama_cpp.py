@@ -63,12 +63,12 @@ class _Gpu:
 
     def longest(self, options: LlamaCppOptions, on_gpu: int) -> int:
         """Return the longest context with which so many layers fit, rounded down."""
-        most = largest(lambda size: self.holds(replace(options, context=size), on_gpu), options.context)
-        return rounded_length(most)
+        context = largest(lambda size: self.holds(replace(options, context=size), on_gpu), options.context)
+        return rounded_length(context)
 
-    def most_layers(self, options: LlamaCppOptions, most: int) -> int:
+    def most_layers(self, options: LlamaCppOptions, layers: int) -> int:
         """Count the layers that fit."""
-        return largest(lambda count: self.holds(options, count), most)
+        return largest(lambda count: self.holds(options, count), layers)
 
 
 def llama_cpp_remedies(start_up: StartUp, model: ModelProfile, hardware: HardwareProfile | None) -> Remedies:
@@ -96,12 +96,12 @@ def llama_cpp_remedies(start_up: StartUp, model: ModelProfile, hardware: Hardwar
         deduced = f"the log says no n_ctx: the failed size is that of {context:,} cells in {options.cache_type_k}"
     room = free - _MARGIN_BYTES - _compute_bytes(start_up)
     gpu = _Gpu(model=model, weights=weights * layers // offloaded, room=room, layers=layers)
-    found = list(_flags(gpu, options, offloaded))
+    remedies = list(_flags(gpu, options, offloaded))
     return Remedies(
-        found=tuple(found),
+        found=tuple(remedies),
         length=options.context,
         needed_bytes=_cache_bytes(model, options),
-        why_none="" if found else "no flags were found that would start it on this GPU",
+        why_none="" if remedies else "no flags were found that would start it on this GPU",
         deduced=deduced,
     )
 
@@ -121,9 +121,11 @@ def llama_cpp_offload(start_up: StartUp, model: ModelProfile) -> tuple[str, ...]
     on_gpu = int(sum(size.most for size in weights) * MIB)
     room = free - _MARGIN_BYTES - _compute_bytes(start_up)
     gpu = _Gpu(model=model, weights=on_gpu * layers // offloaded, room=room, layers=layers)
-    found = [""] if gpu.holds(options, layers) else []
-    found += [each.flags for each in _flags(gpu, options, layers) if f"{layers} of {layers} layers" in each.gives]
-    return tuple(f"{f'-ngl {layers} {flags}'.strip()}: all {layers} layers on the GPU" for flags in found)
+    flags_of_all = [""] if gpu.holds(options, layers) else []
+    flags_of_all += [
+        each.flags for each in _flags(gpu, options, layers) if f"{layers} of {layers} layers" in each.gives
+    ]
+    return tuple(f"{f'-ngl {layers} {flags}'.strip()}: all {layers} layers on the GPU" for flags in flags_of_all)
 
 
 def _failed_context(start_up: StartUp, model: ModelProfile, options: LlamaCppOptions) -> int | None:
@@ -131,15 +133,15 @@ def _failed_context(start_up: StartUp, model: ModelProfile, options: LlamaCppOpt
     refusal = start_up.refusal
     if refusal is None or "tried_gib" not in refusal.sizes or refusal.stage not in ("", _CACHE):
         return None
-    least, most = bytes_of_gib(refusal.sizes["tried_gib"])
+    low, high = bytes_of_gib(refusal.sizes["tried_gib"])
 
     def first_cache(context: int) -> int:
         cache = layout(model, replace(options, context=context)).caches[0]
         return cache.k_bytes + cache.v_bytes
 
     try:
-        context = _CELLS * largest(lambda count: first_cache(_CELLS * count) <= most, _MAX_CELLS // _CELLS)
-        return context if 0 < context < _MAX_CELLS and first_cache(context) >= least else None
+        context = _CELLS * largest(lambda count: first_cache(_CELLS * count) <= high, _MAX_CELLS // _CELLS)
+        return context if 0 < context < _MAX_CELLS and first_cache(context) >= low else None
     except (KvcalcError, IndexError):
         return None
 

@@ -67,8 +67,8 @@ def sglang_remedies(start_up: StartUp, model: ModelProfile, hardware: HardwarePr
         return int((after.least - beside) * GIB)
 
     total = before.least * GIB if before else hardware.usable_memory_bytes if hardware else None
-    most = 0.95 if total is None else min(0.95, 1 - _MIN_BESIDE_BYTES / total)
-    shares = _shares(start_up, share, rounded_share(most), total)
+    max_share = 0.95 if total is None else min(0.95, 1 - _MIN_BESIDE_BYTES / total)
+    shares = _shares(start_up, share, rounded_share(max_share), total)
 
     def shorter(one: Attempt) -> Attempt | None:
         longest = rounded_length(longest_length(one, memory(one)))
@@ -115,11 +115,11 @@ def _options(start_up: StartUp, share: float | None) -> EngineOptions:
     )
 
 
-def _shares(start_up: StartUp, share: float, most: float, total: float | None) -> list[Change]:
+def _shares(start_up: StartUp, share: float, max_share: float, total: float | None) -> list[Change]:
     """Return other shares: higher where the pool had no room, lower where memory beside it ran out."""
     refusal = start_up.refusal
     if refusal is None or refusal.kind != "out_of_memory":
-        return [_fraction(round(step / 100, 2)) for step in range(round(100 * share) + 1, round(100 * most) + 1)]
+        return [_fraction(round(step / 100, 2)) for step in range(round(100 * share) + 1, round(100 * max_share) + 1)]
     missing, free = refusal.sizes.get("tried_gib"), refusal.sizes.get("free_gib")
     if missing is None or free is None or not total:
         return []

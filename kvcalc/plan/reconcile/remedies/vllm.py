@@ -71,8 +71,8 @@ def vllm_remedies(start_up: StartUp, setup: Setup, hardware: HardwareProfile | N
     elif refusal.kind == "out_of_memory":
         changes = list(_before_sizing(first, memory))
     elif refusal.kind == "too_many_sequences":
-        most = int(refusal.sizes["blocks"].value)
-        changes = [lambda one: one.changed(f"--max-num-seqs {most}", max_num_seqs=most)]
+        blocks = int(refusal.sizes["blocks"].value)
+        changes = [lambda one: one.changed(f"--max-num-seqs {blocks}", max_num_seqs=blocks)]
     elif refusal.kind == "beyond_model":
         limit = int(refusal.sizes["limit"].value)
         changes = [lambda one: _length(one, limit), lambda one: _shorter(replace(one, length=limit), memory)]
@@ -128,14 +128,14 @@ def _draft(start_up: StartUp, setup: Setup) -> Draft | None:
 def _more_room(start_up: StartUp, first: Attempt, memory: PrintedMemory) -> Iterator[Change]:
     """Yield more room for the cache, smaller caches and shorter requests: these late where a length was asked for."""
     asked = "asked for a length" in start_up.events or first.length != first.model.context_limit
-    most = memory.most_utilization
-    shares = [share for share in (0.92, 0.95) if memory.utilization < share <= most]
+    max_share = memory.most_utilization
+    shares = [share for share in (0.92, 0.95) if memory.utilization < share <= max_share]
     if "cache memory set" in start_up.events:
-        shares, most = [], 1.0
-    if memory.utilization > most:
-        shares = [most]
+        shares, max_share = [], 1.0
+    if memory.utilization > max_share:
+        shares = [max_share]
     raised = [_utilization(share) for share in shares] if memory.total is not None else []
-    if memory.utilization <= most:
+    if memory.utilization <= max_share:
         raised.insert(0, _unchanged)
     smaller: list[Change] = [_fp8, *(_tokens(count) for count in _FEWER_TOKENS)]
     yield from raised

@@ -101,9 +101,9 @@ def printed_memory(start_up: StartUp, setup: Setup, hardware: HardwareProfile | 
     defaults = batch_defaults(hardware, version=version or VERSION)
     tokens = start_up.count("max_num_batched_tokens") or defaults.max_num_batched_tokens
     share = start_up.options.get("gpu_memory_utilization")
-    told = start_up.first("gpu_memory_utilization")
-    if not isinstance(share, float) and told is not None:
-        share = told.value
+    utilization = start_up.first("gpu_memory_utilization")
+    if not isinstance(share, float) and utilization is not None:
+        share = utilization.value
     if not isinstance(share, float):
         share = default_utilization(version)
     return PrintedMemory(
