@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.model import Block, Full, Gated, Mixture, Shared, Sliding, Table
 from kvcalc.importers.families.shape import attention_biases, decoder_shape, heads, layer_list, refuse
-from kvcalc.importers.families.windowed import GLOBAL, LOCAL, every, layer_overrides, layer_windows, local_global
+from kvcalc.importers.families.windows import GLOBAL, LOCAL, every, layer_overrides, layer_windows, local_global
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,7 @@ from kvcalc.importers.families.latent import (
     only_indexed,
 )
 from kvcalc.importers.families.shape import decoder_shape, layer_list, refuse, stack
-from kvcalc.importers.families.windowed import layer_overrides
+from kvcalc.importers.families.windows import layer_overrides
 
 if TYPE_CHECKING:
     from kvcalc.core.model import Mixer, Mlp

@@ -5,126 +5,37 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kvcalc.importers.families.grouped import grouped
+from kvcalc.importers.families.grouped import grouped, layer_count
 from kvcalc.importers.families.shape import (
-    attention_biases,
     decoder_shape,
     head_width,
     heads,
-    layer_list,
     mlp,
-    mlp_biases,
     mtp_notes,
     refuse,
     stack,
-    windowed,
 )
+from kvcalc.importers.families.windows import GLOBAL, LOCAL, every, layer_windows, local_global
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kvcalc.importers.config_reader import Config
     from kvcalc.importers.families.shape import Rule, Shape
 
-__all__ = ["GLOBAL", "LOCAL", "RULES", "every", "layer_overrides", "layer_windows", "local_global", "qwen2"]
+__all__ = ["RULES", "qwen2", "qwen3_vl"]
 
 # Width of Voxtral Realtime's gate, which its config does not say.
 _DELAY_RANK = 32
-GLOBAL, LOCAL = "full_attention", "sliding_attention"
-
-
-def every(layers: int, period: int, *, first: bool = False) -> list[str]:
-    """Return kinds where one layer in ``period`` is global: its last, or its first."""
-    return [GLOBAL if layer % period == (0 if first else period - 1) else LOCAL for layer in range(layers)]
-
-
-def layer_windows(config: Config, *, layers: int, default: Sequence[str], window: int | None) -> list[int | None]:
-    """Return each layer's window, none where it attends to everything.
-
-    Raises:
-        ProfileError: a layer has a window and the config does not say how wide it is.
-    """
-    kinds = layer_list(config, "layer_types", layers=layers, known=(GLOBAL, LOCAL), default=default)
-    if window is None and LOCAL in kinds:
-        raise config.bad("sliding_window", None, "the window of the layers that layer_types names")
-    return [window if kind == LOCAL else None for kind in kinds]
-
-
-def layer_overrides(config: Config, *, layers: int, known: Sequence[str]) -> list[dict[str, int]] | None:
-    """Return the keys that ``per_layer_config`` sets layer by layer; none where the config has no such mapping.
-
-    Raises:
-        UnsupportedError: a key that the family's rule does not vary.
-    """
-    written = config.raw("per_layer_config", default=None)
-    if written is None:
-        return None
-    overrides: list[dict[str, int]] = [{} for _ in range(layers)]
-    if not isinstance(written, dict):
-        raise config.bad("per_layer_config", written, "a mapping from layer to keys")
-    for layer, keys in written.items():
-        if not str(layer).isdecimal() or int(layer) >= layers or not isinstance(keys, dict):
-            raise config.bad("per_layer_config", {layer: keys}, f"keys of one of {layers} layers")
-        for key, value in keys.items():
-            config.choice(key, known, key="per_layer_config", what="the key of a single layer")
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise config.bad("per_layer_config", {key: value}, "a whole number for each key")
-        overrides[int(layer)] = dict(keys)
-    return overrides
-
-
-def local_global(
-    config: Config,
-    *,
-    windows: Sequence[int | None],
-    biases: tuple[bool, bool, bool] = (False, False, False),
-    norms: int,
-    gated: bool = True,
-    vectors: int = 0,
-    last_norm: int | None = None,
-    parallel: bool = False,
-    sizes: tuple[int, int, int] | None = None,
-    matrices: int = 0,
-    notes: tuple[str, ...] = (),
-) -> Shape:
-    """Return a decoder whose layers differ in their window alone.
-
-    Args:
-        config: the config.
-        windows: each layer's window.
-        biases: whether queries, keys and values, the attention's output, and the MLP have biases.
-        norms: elements of a layer's norms of the hidden state.
-        gated: whether the MLP has three matrices or two.
-        vectors: further vector elements of a layer.
-        last_norm: elements of the last norm; the hidden size where left out.
-        parallel: whether attention and MLP read the same input.
-        sizes: query heads, KV heads and head width, where the usual keys do not give them.
-        matrices: further matrix elements of a layer.
-        notes: what a user should know.
-    """
-    hidden, inner = config.integer("hidden_size"), config.integer("intermediate_size")
-    query, kv, width = sizes or heads(config, hidden=hidden)
-    inputs, output, in_mlp = biases
-    vectors += attention_biases(query, kv, width, hidden, inputs=inputs, output=output)
-    feed = (mlp(inner, gated=gated), mlp_biases(inner, hidden, gated=gated) if in_mlp else 0)
-    mixers = [(windowed(query, kv, width, window), vectors) for window in windows]
-    blocks = stack(mixers, [feed] * len(windows), norms=norms, parallel=parallel, matrices=matrices)
-    return decoder_shape(config, blocks, hidden=hidden, vectors=last_norm, notes=notes)
-
-
-def _layers(config: Config) -> int:
-    return config.integer("num_hidden_layers")
 
 
 def _one_window(config: Config) -> list[int | None]:
     """Return windows where ``sliding_window`` holds for every layer, unless the config lists the layers' kinds."""
-    layers, window = _layers(config), config.maybe_integer("sliding_window")
+    layers, window = layer_count(config), config.maybe_integer("sliding_window")
     return layer_windows(config, layers=layers, default=[GLOBAL if window is None else LOCAL] * layers, window=window)
 
 
 def _upper_windows(config: Config) -> list[int | None]:
     """Return windows of the Qwen line: only if switched on, and then in the layers from ``max_window_layers`` on."""
-    layers = _layers(config)
+    layers = layer_count(config)
     window = None
     if config.flag("use_sliding_window", default=False):
         window = config.maybe_integer("sliding_window")
@@ -135,7 +46,7 @@ def _upper_windows(config: Config) -> list[int | None]:
 
 def _alternating(config: Config, period: int, *, first: bool = False) -> list[int | None]:
     """Return windows where the config lists the layers' kinds, or else one in ``period`` is global."""
-    layers = _layers(config)
+    layers = layer_count(config)
     default = every(layers, period, first=first)
     return layer_windows(
         config, layers=layers, default=default, window=config.maybe_integer("sliding_window", least=0) or None
@@ -209,13 +120,13 @@ def qwen3_vl(config: Config) -> Shape:
     """The text model of Qwen3-VL: as `qwen3`, without windows."""
     hidden, bias = config.integer("hidden_size"), _attention_bias(config)
     *_, width = heads(config, hidden=hidden)
-    windows = [None] * _layers(config)
+    windows = [None] * layer_count(config)
     return local_global(config, windows=windows, biases=(bias, bias, False), norms=2 * hidden, vectors=2 * width)
 
 
 def smollm3(config: Config) -> Shape:
     """SmolLM3: one layer in four has no positions; those alone have a window, if windows are switched on."""
-    layers, bias = _layers(config), _attention_bias(config)
+    layers, bias = layer_count(config), _attention_bias(config)
     window = config.maybe_integer("sliding_window") if config.flag("use_sliding_window", default=False) else None
     default = [GLOBAL] * layers
     if window is not None and not config.has("layer_types"):
@@ -250,7 +161,7 @@ def cohere2(config: Config) -> Shape:
 
 def cohere_compass(config: Config) -> Shape:
     """North Micro Vision's text model: as `cohere2`, every layer global unless a list says otherwise."""
-    bias, layers = _attention_bias(config), _layers(config)
+    bias, layers = _attention_bias(config), layer_count(config)
     window = config.maybe_integer("sliding_window")
     return local_global(
         config,
@@ -266,7 +177,7 @@ def muse_glimmer(config: Config) -> Shape:
 
     Norms stand before and after attention and MLP; those on queries and keys have no weights.
     """
-    hidden, layers = config.integer("hidden_size"), _layers(config)
+    hidden, layers = config.integer("hidden_size"), layer_count(config)
     bias = _attention_bias(config)
     of = grouped(config, hidden, qkv_bias=bias, output_bias=bias, gate=True)
     default = [LOCAL if (layers - 1 - index) % 4 else GLOBAL for index in range(layers)]
@@ -302,7 +213,7 @@ def voxtral_realtime(config: Config) -> Shape:
 
 def modernbert(config: Config) -> Shape:
     """ModernBERT as a decoder: one layer in three global, no norm before the first attention, a map before the head."""
-    hidden, layers, bias = config.integer("hidden_size"), _layers(config), _attention_bias(config)
+    hidden, layers, bias = config.integer("hidden_size"), layer_count(config), _attention_bias(config)
     for key in ("norm_bias", "mlp_bias"):
         if config.flag(key, default=False):
             raise refuse(config, key, f"a ModernBERT with {key}")
@@ -349,7 +260,7 @@ def exaone4(config: Config) -> Shape:
 
     Published configs write ``sliding_window_pattern`` as a number or as letters (``LLLG``).
     """
-    hidden, layers = config.integer("hidden_size"), _layers(config)
+    hidden, layers = config.integer("hidden_size"), layer_count(config)
     *_, width = heads(config, hidden=hidden)
     window = config.maybe_integer("sliding_window")
     return local_global(

@@ -16,7 +16,7 @@ from kvcalc.importers.families.shape import (
     stack,
     windowed,
 )
-from kvcalc.importers.families.windowed import GLOBAL, LOCAL, every, layer_overrides, layer_windows
+from kvcalc.importers.families.windows import GLOBAL, LOCAL, every, layer_overrides, layer_windows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

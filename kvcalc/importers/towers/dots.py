@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.units import ceil_div
 from kvcalc.importers.families.shape import layer_list
-from kvcalc.importers.families.windowed import layer_overrides
+from kvcalc.importers.families.windows import layer_overrides
 from kvcalc.importers.towers.bricks import attention, linear, mlp, norm, patches, perceptron
 
 if TYPE_CHECKING:
