@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, ProfileError, UnknownNameError
-from kvcalc.core.formats import parse_format
 from kvcalc.core.model import ModelProfile
 from kvcalc.core.units import label_bytes
 from kvcalc.profiles.origins import note_origin
 from kvcalc.profiles.reader import expanded
-from kvcalc.profiles.spellings import words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,47 +111,14 @@ def catalogue_model(name: str, *, is_base: bool = False, weights: str | None = N
         UnsupportedError: a name that gives a publisher's own mixture, and no weights are asked for.
     """
     from kvcalc.profiles.loader import load_model_file
+    from kvcalc.profiles.typed import as_typed, under
 
     match = _find(name, "model")
     entry = match.entry
     model = _shipped_model(entry.path) if entry.shipped else load_model_file(entry.path)
     if match.alias.lower() != entry.path.stem:
-        model = _under(model, match.alias)
-    return model if is_base else _as_typed(model, name.strip(), match, weights)
-
-
-def _under(model: ModelProfile, alias: str) -> ModelProfile:
-    """Return a model as the checkpoint of an alias has it, its weights included."""
-    from kvcalc.plan.formats import stored_as
-
-    own = next((own for name, own in model.alias_fields.items() if name.lower() == alias.lower()), {})
-    model = model.under(alias)
-    return stored_as(model, own["weights"])[0] if own.get("weights") else model
-
-
-def _as_typed(model: ModelProfile, name: str, match: Match, weights: str | None) -> ModelProfile:
-    """Return a model as its name says that weights and cache are stored, with a note of what the name is taken for."""
-    from kvcalc.plan.formats import stored_as
-    from kvcalc.plan.weight_words import unknown_mixture
-    from kvcalc.profiles.name_index import is_other_version
-
-    reading, note = match.reading, f"{name} is taken for {model.name}"
-    is_short = "/" not in name and reading.key in (words(match.alias), words(match.alias.rpartition("/")[2]))
-    if name.lower() == match.alias.lower() or (is_short and ":" not in name and not reading.weights):
-        note = f"{note}, which has its shape" if is_other_version(match.alias, model.name) else ""
-    elif weights is None and reading.mixture:
-        raise unknown_mixture(f"the size of {name!r}", reading.mixture, model.name)
-    elif weights is None and reading.weights:
-        model, stored = stored_as(model, reading.weights)
-        note += f", {stored}"
-    elif weights is None and reading.unsaid:
-        note += f" with the weights of its checkpoint: --weights says which {reading.unsaid.upper()} it is"
-    elif weights is None and _is_of_ollama(name):
-        note += f" with the weights of its checkpoint{_ollama_weights(model, name)}"
-    if reading.kv:
-        model = replace(model, kv_dtype=reading.kv)
-        note += f"; by its name its cache is in {reading.kv}, unless said otherwise"
-    return replace(model, notes=(*model.notes, note)) if note else model
+        model = under(model, match.alias)
+    return model if is_base else as_typed(model, name.strip(), match, weights)
 
 
 def typed_recipe(source: object) -> str | None:
@@ -169,20 +134,6 @@ def typed_recipe(source: object) -> str | None:
 
     match = resolve(source, "model")
     return find_recipe(match.reading.weights) if match is not None and "_" in match.reading.weights else None
-
-
-def _is_of_ollama(name: str) -> bool:
-    """Whether a name has a tag, as Ollama's have."""
-    return ":" in name and "://" not in name
-
-
-def _ollama_weights(model: ModelProfile, name: str) -> str:
-    """Say in which format Ollama's file of a tag is, where it is another than the checkpoint's."""
-    if any(parse_format(own).unit == "fp4" for own in model.weight_formats.values()):
-        return ", which Ollama's file has too"
-    if "qat" in words(name).split():
-        return "; files trained for it are Q4_0: --weights q4_0"
-    return "; most of Ollama's files are Q4_K_M: --weights q4_k_m"
 
 
 def catalogue_hardware(name: str) -> HardwareProfile:
@@ -395,10 +346,10 @@ def _read_as(path: Path, name: str) -> ModelProfile:
 def _in_folder(folder: Path) -> ModelProfile:
     from kvcalc.importers.folders import find_checkpoint
 
-    found = find_checkpoint(folder)
-    named = found.path if found.path.suffix == ".gguf" else folder / "config.json"
-    model = _read_as(found.path, _profile_name(named))
-    return replace(model, notes=(*model.notes, *found.notes))
+    checkpoint = find_checkpoint(folder)
+    named = checkpoint.path if checkpoint.path.suffix == ".gguf" else folder / "config.json"
+    model = _read_as(checkpoint.path, _profile_name(named))
+    return replace(model, notes=(*model.notes, *checkpoint.notes))
 
 
 def _profile_name(path: Path) -> str:

@@ -92,7 +92,7 @@ def run_tasks(
         under_way: dict[Future[_Result], _Task] = {}
         try:
             with pool() as workforce:
-                yield from _run(function, workforce, left, todo, under_way, most=workers * _AHEAD)
+                yield from _run(function, workforce, left, todo, under_way, slots=workers * _AHEAD)
         except BrokenProcessPool:
             breaks += 1
             if breaks > _MAX_BREAKS:
@@ -112,11 +112,11 @@ def _run(
     todo: deque[_Task],
     under_way: dict[Future[_Result], _Task],
     *,
-    most: int,
+    slots: int,
 ) -> Iterator[tuple[_Task, _Result]]:
     """Do the tasks of ``todo``, then those left; a task that is not yielded is always in one of the collections."""
     while True:
-        todo.extend(islice(left, max(0, most - len(under_way) - len(todo))))
+        todo.extend(islice(left, max(0, slots - len(under_way) - len(todo))))
         while todo:
             under_way[pool.executor.submit(function, todo[0])] = todo[0]
             todo.popleft()
