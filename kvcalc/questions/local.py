@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kvcalc.core.errors import InputError, UnsupportedError, about
+from kvcalc.core.errors import InputError, about
 from kvcalc.core.readers import flag, memory, names_each, rate, text, texts, whole
 from kvcalc.questions.declared import Answer, Question, param
 from kvcalc.questions.groups import Engine, Run
+from kvcalc.questions.loaded import check_listed, context_of, file_of, is_own_mxfp4, weights_of
 
 if TYPE_CHECKING:
     from kvcalc.core.calibration import Calibration
-    from kvcalc.core.model import ModelProfile
     from kvcalc.core.reports.common import ExplainedStep
     from kvcalc.engines.llama_cpp.options import LlamaCppOptions
     from kvcalc.engines.llama_cpp.placement import PlacementOptions
@@ -138,7 +137,7 @@ class Local(Question):
         asked = {name: value for name, value in self.given(Run).items() if name != "memory_bytes"}
         of_engine, engine = self.given(Engine), self.engine or _ENGINE
         deployment = placed(self.model, of_engine, is_started=True, engine=engine, **asked)
-        if _is_own_mxfp4(deployment):
+        if is_own_mxfp4(deployment):
             asked["weights"] = _OWN_MXFP4
             deployment = placed(self.model, of_engine, is_started=True, engine=engine, **asked)
             note = f"its experts are in mxfp4, which its GGUF file keeps: taken as --weights {_OWN_MXFP4}"
@@ -217,11 +216,11 @@ class Local(Question):
             host_memory=self.host_memory,
             host_bandwidth=self.host_bandwidth,
         )
-        _check_listed(deployment.model)
+        check_listed(deployment.model)
         started = started_on(deployment, devices, context=context, batch=batch, together=together)
         deployment = started.deployment
-        model, recipe, note = _weights_of(deployment)
-        asked = _context_of(deployment, context=started.context, batch=batch, together=started.together)
+        model, recipe, note = weights_of(deployment)
+        asked = context_of(deployment, context=started.context, batch=batch, together=started.together)
         projector = self._projector(deployment)
         beyond = check_context(model, asked.context // asked.parallel)
         is_published = recipe is None and deployment.asked.weights is None and not model.file_tensors
@@ -232,7 +231,7 @@ class Local(Question):
                 model, recipe, imatrix=deployment.options.imatrix, formats=None if recipe else deployment.formats
             ),
             format=note,
-            file=_file(self.model, model, recipe),
+            file=file_of(self.model, model, recipe),
             context=asked,
             devices=started.devices,
             host=host,
@@ -275,12 +274,12 @@ class Local(Question):
 
         with about("draft"):
             second = deployed(self.draft, engine=_ENGINE, weights=getattr(self, "draft_weights", None))
-            model, recipe, _ = _weights_of(second)
+            model, recipe, _ = weights_of(second)
             return SecondModel(
                 model=model,
                 weights=model_weights(model, recipe, formats=None if recipe else second.formats),
                 context=replace(asked, cache_type_k="f16", cache_type_v="f16", rollback_tokens=0),
-                file=_file(self.draft, model, recipe),
+                file=file_of(self.draft, model, recipe),
                 tokens=getattr(self, "gamma", None),
             )
 
@@ -301,32 +300,6 @@ class Local(Question):
         return size, f"mmproj-{deployment.model.name}-f16.gguf"
 
 
-def _check_listed(model: ModelProfile) -> None:
-    """Refuse a model whose tensors are not known: without their names and sizes they cannot be placed.
-
-    Raises:
-        UnsupportedError: it is one, and was read from no GGUF file.
-    """
-    from kvcalc.engines.llama_cpp.tensors import unlisted
-
-    why = None if model.file_tensors else unlisted(model.text_only())
-    if why is not None:
-        raise UnsupportedError(
-            f"{why}, so that they cannot be placed on devices",
-            hint="--gpu in place of --device counts the model as a whole; a .gguf file is read as it is",
-        )
-
-
-def _is_own_mxfp4(deployment: Deployment) -> bool:
-    """Whether a model without asked weights has experts in mxfp4, no file of its own, and tensors that are listed."""
-    from kvcalc.engines.checkpoint import has_mxfp4_experts
-    from kvcalc.engines.llama_cpp.tensors import unlisted
-
-    model = deployment.model
-    is_asked = deployment.asked.weights is not None or model.is_gguf or bool(model.file_tensors)
-    return not is_asked and has_mxfp4_experts(model) and unlisted(model.text_only()) is None
-
-
 def _calibrations(setup: LocalSetup) -> dict[int | None, Calibration]:
     """Return the calibration of each device and of the host, where there is one."""
     from kvcalc.plan.estimates import best_calibration
@@ -341,52 +314,6 @@ def _calibrations(setup: LocalSetup) -> dict[int | None, Calibration]:
     return {where: each for where, each in by_device.items() if each is not None}
 
 
-def _weights_of(deployment: Deployment) -> tuple[ModelProfile, str | None, str]:
-    """Return a deployment's text model, the recipe of its weights where there is one, and what they are in words."""
-    from kvcalc.plan.formats import format_names
-    from kvcalc.plan.weight_words import asked_recipe
-
-    recipe = asked_recipe(deployment.model, deployment.asked.weights, engine=_ENGINE)
-    model = deployment.model.text_only()
-    if recipe is not None:
-        return model, recipe, recipe.upper()
-    if model.file_tensors and deployment.asked.weights is None:
-        sizes: Counter[str] = Counter()
-        for tensor in model.file_tensors.values():
-            sizes[tensor.dtype] += tensor.size
-        return model, None, f"mostly {sizes.most_common(1)[0][0].upper()}"
-    if model.file_tensors:
-        model = replace(model, file_tensors={})
-    return model, None, format_names(deployment.formats).weights
-
-
-def _context_of(deployment: Deployment, *, context: int | None, batch: int, together: bool) -> LlamaCppOptions:
-    """Return the options of the context: its length is that of all sequences together, as llama.cpp takes it.
-
-    Raises:
-        InputError: two numbers of sequences or two lengths.
-    """
-    from kvcalc.engines.llama_cpp import asked_options
-    from kvcalc.plan.contexts import sequence_tokens, trained_context
-
-    options = deployment.options
-    parallel = batch if options.parallel == 1 else options.parallel
-    if batch not in (1, parallel):
-        what = f"--batch {batch} and --parallel {parallel} are two numbers of sequences"
-        raise InputError(what, hint="give one of them", parameter="batch")
-    times = 1 if together else parallel
-    length = options.ctx_size
-    if length is not None:
-        length = length or trained_context(deployment.model)
-        if context is not None and context * times != length:
-            raise InputError("ctx-size and context are two lengths", hint="give one of them", parameter="ctx-size")
-    elif context is None and options.max_model_len is not None:
-        length = options.max_model_len * parallel
-    else:
-        length = sequence_tokens(deployment, context) * times
-    return replace(asked_options(deployment.formats, replace(options, parallel=parallel)), context=length)
-
-
 def _layers(given: str | None) -> int | None:
     """Return ``--gpu-layers`` as a number; none for all.
 
@@ -397,10 +324,3 @@ def _layers(given: str | None) -> int | None:
         return None
     with about("gpu-layers"):
         return whole(given, "gpu-layers")
-
-
-def _file(source: Any, model: ModelProfile, recipe: str | None) -> str:
-    """Return a model's file as the command names it: the path that was given, or the usual name of such a file."""
-    if isinstance(source, str | Path) and str(source).lower().endswith(".gguf"):
-        return str(source)
-    return f"{model.name}-{recipe.upper()}.gguf" if recipe else f"{model.name}.gguf"
