@@ -9,14 +9,16 @@ import time
 from dataclasses import replace
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 
-settings.register_profile("default", derandomize=True, deadline=None, max_examples=40)
+# How soon examples are made depends on who else works on the machine: nothing is said of it.
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("default", UNTIMED, derandomize=True, max_examples=40)
 settings.register_profile(
-    "mutation", derandomize=True, deadline=None, max_examples=25, phases=(Phase.explicit, Phase.generate)
+    "mutation", UNTIMED, derandomize=True, max_examples=25, phases=(Phase.explicit, Phase.generate)
 )
 # Chance decides (pytest says the seed), and what failed once is kept in .hypothesis/examples and tried first.
-settings.register_profile("nightly", derandomize=False, deadline=None, max_examples=300, print_blob=True)
+settings.register_profile("nightly", UNTIMED, derandomize=False, max_examples=300, print_blob=True)
 # Tables are as wide as where no terminal says otherwise.
 os.environ.pop("COLUMNS", None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
