@@ -38,8 +38,8 @@ the row is not scored. `--suite NAME` takes one suite; `--svg FILE`, `--png FILE
 ## What the figures mean
 
 - **held**: records compared with a bound or an exact number. The others have no profile or are left out (see below).
-- **of bound**: the bound's time over the measured time, which is the speed reached as a share of the fastest possible; the table gives the
-  median. A record above 100 % beats its bound.
+- **of bound**: the bound's time divided by the measured time, that is the share of the highest possible speed that was reached (median). A
+  record above 100 % beats its bound.
 - **explained**: records above 100 % that a known effect, computed for each, explains. No tolerance was widened.
 - **beaten**: records above 100 % without an explanation. There must be none.
 - **scored**: records with an exact prediction, or with an estimate that was fitted neither to them nor to their group. **error** is the
@@ -49,18 +49,25 @@ the row is not scored. `--suite NAME` takes one suite; `--svg FILE`, `--png FILE
 - `speculative` are published speed-ups: ratios of two times, to which no bound applies.
 - `bytes` and `logs` are exact: each number must be equal, or within the digits that an engine prints.
 
-If a record omits something, the assumption that keeps the bound valid is made: the fastest accelerator that a name may mean; as many
-sequences as the memory holds, if the load was not printed or is larger; for served requests only the decoded tokens, at the concurrency that
-Little's law gives. If the weight format was not printed, the checkpoint's own is taken and there is no estimate. GGUF files are computed tensor
-by tensor; records that print the file's size confirm it.
+Where a record omits something, kvcalc assumes what keeps the bound valid: the fastest accelerator that the name may mean; as many sequences
+as the memory holds, if the load was not printed or is larger than that; for served requests only the decoded tokens, at the concurrency that
+Little's law gives. Without a printed weight format the checkpoint's own is taken, and there is no estimate. GGUF files are computed tensor by
+tensor; records that print the file's size confirm the result.
+"""
+
+BOOKS = """
+The same estimates in three groups: records that a fit used (fitted), records that ship with kvcalc and that no fit used (shipped), and others
+(unseen). Each has the median absolute error, its 90th percentile and the share inside the interval. A measured speed that ships with kvcalc is
+never unseen; exact counts (bytes, logs) and the closed formula of a speed-up, to which nothing is fitted, always are.
+
 """
 
 CAUSES = """
 ## Measurements that beat their bound, and why
 
-A cause is a computation, not a tolerance: data that stay in the last-level cache between runs are not read again; tokens that share experts
-read fewer than uniform routing expects; a KV cache of unknown format may have 8 bits; weights may be multiplied in their own narrower format.
-The bound computed with that cause holds.
+Each cause is computed; no tolerance is added. Data that stay in the last-level cache between runs are not read again; tokens that share
+experts read fewer than uniform routing expects; a KV cache of unknown format may have 8 bits; weights may be multiplied in their own narrower
+format. With its cause included, each bound holds.
 """
 
 
@@ -82,8 +89,7 @@ def page() -> str:
     text = INTRODUCTION
     text += f"\n## Suites\n\n{len(report.outcomes):,} shipped records.\n\n"
     text += table(("suite", *COLUMNS), ((name, *figure_cells(figures)) for name, figures in report.suites.items()))
-    text += "\nEstimates of what a fit used, of what is shipped and no fit used, and of what is new, apart: median size of the error, its\n"
-    text += "90th percentile, share inside the interval. Records that kvcalc ships are never new.\n\n"
+    text += BOOKS
     text += table(("suite", *BOOK_COLUMNS), ((name, *book_cells(figures)) for name, figures in report.suites.items()))
     for suite in report.suites:
         rows = [
@@ -95,12 +101,12 @@ def page() -> str:
     text += CAUSES + "\n" + table(("cause", "records"), reasons(report, "explained"))
     text += "\n## Records that are left out\n\nBy the pattern of their id, in any file:\n\n"
     text += table(("records", "why"), listed_rules("excluded"), left=2)
-    text += "\nAnd whatever runs a model, on an accelerator or in a format that kvcalc has no profile of: it is counted, not guessed.\n"
-    text += "\n## Records without an estimate for their age\n\n"
-    text += "Held against the bound alone; so are the contexts of more than 1,024 tokens of runs that say `-fa 0`, without flash attention.\n\n"
+    text += "\nRecords of a model, an accelerator or a format without a profile are left out too: they are counted, never guessed.\n"
+    text += "\n## Records too old for an estimate\n\n"
+    text += "These are compared with the bound alone. So are contexts above 1,024 tokens in runs without flash attention (`-fa 0`).\n\n"
     text += table(("records", "why"), listed_rules("superseded"), left=2)
     text += "\n## Single sequences far slower than their bound\n\n"
-    text += "Steps of one sequence of a dense model reach 40 % of their bound or more, except the following. The reasons follow from the\n"
+    text += "Decode steps of one sequence of a dense model reach 40 % of their bound or more, except for these records. The reasons are inferred from the\n"
     text += "shape of the step; no source measured them.\n\n"
     text += table(("records", "why"), listed_rules("slow"), left=2)
     return text
