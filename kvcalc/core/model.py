@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from kvcalc.core.formats import parse_format
+from kvcalc.core.identity import ById
 from kvcalc.core.layers import (
     MIXERS,
     Attention,
@@ -29,7 +30,6 @@ from kvcalc.core.layers import (
 from kvcalc.core.mlps import MLPS, Dense, Gated, Mixture, Mlp
 from kvcalc.core.provenance import Source
 from kvcalc.core.records import dataclass
-from kvcalc.core.same import Same
 from kvcalc.core.units import bytes_text
 
 if TYPE_CHECKING:
@@ -136,13 +136,13 @@ def counted(blocks: Iterable[Block]) -> Mapping[Block, int]:
     >>> [(block.name, count) for block, count in counted([Block(name="a"), Block(name="b"), Block(name="a")]).items()]
     [('a', 2), ('b', 1)]
     """
-    return _counted(Same(tuple(blocks)))
+    return _counted(ById(tuple(blocks)))
 
 
 @lru_cache(maxsize=256)
-def _counted(blocks: Same[tuple[Block, ...]]) -> Mapping[Block, int]:
+def _counted(blocks: ById[tuple[Block, ...]]) -> Mapping[Block, int]:
     same: dict[int, list[Block]] = {}  # mostly one object stands for many layers, and hashing one goes deep
-    for block in blocks.it:
+    for block in blocks.value:
         same.setdefault(id(block), []).append(block)
     counts: dict[Block, int] = {}
     for block, *others in same.values():

@@ -12,8 +12,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kvcalc.core.cost_types import OpCost, StepCost
+from kvcalc.core.identity import ById
 from kvcalc.core.model import Attention, Mixture, counted
-from kvcalc.core.same import Same
 from kvcalc.core.sums import added
 from kvcalc.core.traced import named, smaller
 from kvcalc.core.units import ceil_div
@@ -239,7 +239,7 @@ def _block_ops(
         prefix = f"{block.name}." if len(counts) > 1 and block.name else ""
         vectors += block.vector_parameters * count
         sizes = (model.hidden_size, prefix, count, tokens, encoded * block.encoder_tokens, parallel.tensor)
-        yield from _matrix_ops(Same(block), Same(formats), *sizes)
+        yield from _matrix_ops(ById(block), ById(formats), *sizes)
         for mixer in block.mixers:
             yield _mixer_op(mixer, prefix, count, rank_groups, formats, parallel)
         if isinstance(block.mlp, Mixture):
@@ -261,8 +261,8 @@ def _block_ops(
 
 @lru_cache(maxsize=_MAX_KEPT)
 def _matrix_ops(
-    block: Same[Block],
-    formats: Same[Formats],
+    block: ById[Block],
+    formats: ById[Formats],
     hidden_size: int,
     prefix: str,
     count: int,
@@ -272,11 +272,11 @@ def _matrix_ops(
 ) -> tuple[OpCost, ...]:
     """The matrices of layers of a kind: they do not depend on contexts, over which one asks again and again."""
     ops = []
-    for matrix in block_matrices(block.it, hidden_size):
+    for matrix in block_matrices(block.value, hidden_size):
         rows = encoder_tokens if matrix.encoder else tokens
         if rows and matrix.used:
             name = prefix + matrix.name
-            ops.append(matrix_cost(matrix, name=name, tokens=rows, layers=count, formats=formats.it, tensor=tensor))
+            ops.append(matrix_cost(matrix, name=name, tokens=rows, layers=count, formats=formats.value, tensor=tensor))
     return tuple(ops)
 
 

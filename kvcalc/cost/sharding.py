@@ -7,8 +7,8 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from kvcalc.core.identity import ById
 from kvcalc.core.model import Mixture, counted
-from kvcalc.core.same import Same
 from kvcalc.core.units import ceil_div
 from kvcalc.cost.cache import CacheBytes, block_cache_bytes
 from kvcalc.cost.parameters import block_matrices, expert_parameters, outer_parameters
@@ -98,12 +98,12 @@ def stage_blocks(model: ModelProfile, stages: int) -> tuple[tuple[Block, ...], .
     >>> [len(stage) for stage in stage_blocks(model, 3)]
     [2, 3, 2]
     """
-    return _stage_blocks(Same(model), stages)
+    return _stage_blocks(ById(model), stages)
 
 
 @lru_cache(maxsize=256)
-def _stage_blocks(of: Same[ModelProfile], stages: int) -> tuple[tuple[Block, ...], ...]:
-    model = of.it
+def _stage_blocks(of: ById[ModelProfile], stages: int) -> tuple[tuple[Block, ...], ...]:
+    model = of.value
     size, rest = divmod(model.layers, stages)
     sizes = [size] * stages
     for index in range(rest):
@@ -164,7 +164,7 @@ def rank_parameters(model: ModelProfile, formats: Formats, parallel: Parallel) -
 
     Source: as `rank_weight_bytes`.
     """
-    return max(_stage_parameters(Same(model), parallel), key=lambda parts: _part_bytes(parts, formats))
+    return max(_stage_parameters(ById(model), parallel), key=lambda parts: _part_bytes(parts, formats))
 
 
 def _part_bytes(parts: Mapping[str, int], formats: Formats) -> int:
@@ -172,9 +172,9 @@ def _part_bytes(parts: Mapping[str, int], formats: Formats) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _stage_parameters(of: Same[ModelProfile], parallel: Parallel) -> tuple[Counter[str], ...]:
+def _stage_parameters(of: ById[ModelProfile], parallel: Parallel) -> tuple[Counter[str], ...]:
     """Return for each pipeline stage the parameters on one of its ranks, by part; stages that are alike count once."""
-    model, stages = of.it, stage_blocks(of.it, parallel.pipeline)
+    model, stages = of.value, stage_blocks(of.value, parallel.pipeline)
     outer = outer_parameters(model, tables=True)
     tied = model.head is not None and model.head.tied
     counts: list[Counter[str]] = []

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnsupportedError
-from kvcalc.core.same import Same
+from kvcalc.core.identity import ById
 from kvcalc.engines import llama_cpp, mlx, sglang, transformers, vllm
 from kvcalc.engines.checkpoint import check_engine, check_split
 from kvcalc.engines.kinds import MAX_SEQUENCES, Held, Paged, Plain, Pool, Preallocated, Static, TokenPools
@@ -203,16 +203,16 @@ def pool(
     check_engine(engine)
     if draft is not None and draft.method not in _METHODS.get(engine, (draft.method,)):
         raise InputError(f"{engine} does not draft by {draft.method}", hint=f"it has {', '.join(_METHODS[engine])}")
-    return _pool(engine, Same(model), Same(formats), parallel, options, Same(draft))
+    return _pool(engine, ById(model), ById(formats), parallel, options, ById(draft))
 
 
 @lru_cache(maxsize=_MAX_POOLS)
 def _pool(
     engine: str,
-    model: Same[ModelProfile],
-    formats: Same[Formats],
+    model: ById[ModelProfile],
+    formats: ById[Formats],
     parallel: Parallel,
     options: EngineOptions,
-    draft: Same[Draft | None],
+    draft: ById[Draft | None],
 ) -> Pool:
-    return ENGINES[engine](model.it, formats.it, parallel, options, draft.it)
+    return ENGINES[engine](model.value, formats.value, parallel, options, draft.value)

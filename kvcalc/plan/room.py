@@ -10,9 +10,9 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError, UnsupportedError
+from kvcalc.core.identity import ById
 from kvcalc.core.records import dataclass
 from kvcalc.core.reports.fit import Budget
-from kvcalc.core.same import Same
 from kvcalc.core.search import largest
 from kvcalc.core.units import bytes_text, counted
 from kvcalc.engines.budget import Interval, engine_budget
@@ -193,8 +193,8 @@ def room(deployment: Deployment, *, max_model_len: int, terms: BudgetTerms = NO_
 
 
 @lru_cache(maxsize=_MAX_KEPT)
-def _room_for(deployment: Same[Deployment], context: int) -> Room:
-    return room(deployment.it, max_model_len=context)
+def _room_for(deployment: ById[Deployment], context: int) -> Room:
+    return room(deployment.value, max_model_len=context)
 
 
 def fit_reason(deployment: Deployment, *, context: int, batch: int, beside_bytes: int = 0) -> str:
@@ -213,7 +213,7 @@ def fit_reason(deployment: Deployment, *, context: int, batch: int, beside_bytes
     if longest is not None and context > longest:
         return f"context {context:,} is longer than max-model-len {longest:,}"
     try:
-        return _room_for(Same(deployment), context).reason(context=context, batch=batch, beside_bytes=beside_bytes)
+        return _room_for(ById(deployment), context).reason(context=context, batch=batch, beside_bytes=beside_bytes)
     except UnsupportedError:
         pass
     except InputError:
@@ -226,7 +226,7 @@ def fit_reason(deployment: Deployment, *, context: int, batch: int, beside_bytes
 def unmodelled_notes(deployment: Deployment, *, context: int) -> tuple[str, ...]:
     """Say that "fits" counts weights and cache alone, where the engine's memory is not modelled, and why."""
     try:
-        _room_for(Same(deployment), context).reason(context=context, batch=1)
+        _room_for(ById(deployment), context).reason(context=context, batch=1)
     except (InputError, UnsupportedError) as error:
         return (f"fit counts weights and KV cache only: {error.what}",)
     return ()

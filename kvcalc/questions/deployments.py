@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError, about
+from kvcalc.core.identity import ById
 from kvcalc.core.readers import AUTO, memory, texts, whole
-from kvcalc.core.same import Same
 from kvcalc.core.units import bytes_text
 from kvcalc.questions.arguments import check_options
 from kvcalc.sources import load_hardware, load_model, typed_recipe
@@ -217,7 +217,7 @@ def placed(
     if isinstance(model, str | Path) or isinstance(gpu, str | Path):
         return _started(_deployed(model, engine_given, asked), asked, engine_given, is_started=is_started)
     rest = {name: value for name, value in asked.items() if name != "gpu"}
-    return _kept(Same(model), Same(gpu), tuple(rest.items()), tuple(engine_given.items()), is_started)
+    return _kept(ById(model), ById(gpu), tuple(rest.items()), tuple(engine_given.items()), is_started)
 
 
 def _deployed(model: Any, engine_given: Mapping[str, Any], asked: Mapping[str, Any]) -> Deployment:
@@ -236,12 +236,12 @@ def _started(
 
 @lru_cache(maxsize=_MAX_KEPT)
 def _kept(
-    model: Same[Any],
-    gpu: Same[Any],
+    model: ById[Any],
+    gpu: ById[Any],
     asked: tuple[tuple[str, Any], ...],
     engine_given: tuple[tuple[str, Any], ...],
     is_started: bool,  # noqa: FBT001  a key of the cache
 ) -> Deployment:
     options, given = dict(asked), dict(engine_given)
-    deployed = _deployed(model.it, given, {"gpu": gpu.it, **options})
+    deployed = _deployed(model.value, given, {"gpu": gpu.value, **options})
     return _started(deployed, options, given, is_started=is_started)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kvcalc.core.same import Same
+from kvcalc.core.identity import ById
 from kvcalc.core.workload import Formats, Parallel
 from kvcalc.cost.attention import mixer_work
 from kvcalc.cost.forward import forward_cost
@@ -99,7 +99,7 @@ def test_the_first_stage_looks_up_the_table_that_the_last_multiplies_by(model, s
     """A tied table stands on both ends of a pipeline, as it does in Megatron and vLLM; one that is not tied on its own end."""
     assume(model.head is not None and model.layers >= stages and model.encoder is None)
     parallel = Parallel(tensor=tensor, pipeline=stages)
-    ends = _stage_parameters(Same(model), parallel)
+    ends = _stage_parameters(ById(model), parallel)
     table = -(-parameters(model)["head"] // tensor)
     assert ends[-1]["head"] == table
     assert ends[0]["head"] == (table if model.head.tied else 0)

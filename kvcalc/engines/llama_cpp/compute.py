@@ -10,9 +10,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from kvcalc.core.identity import ById
 from kvcalc.core.model import Attention, Shared, State
 from kvcalc.core.records import dataclass
-from kvcalc.core.same import Same
 from kvcalc.core.units import ceil_div
 from kvcalc.engines.llama_cpp.architectures import architecture_key, find_architecture
 from kvcalc.engines.llama_cpp.graphs.allocator import peak_bytes, requests
@@ -92,7 +92,7 @@ def compute_bytes(
         InputError: options that llama.cpp refuses.
         UnsupportedError: a model whose graph cannot be described.
     """
-    return _compute_bytes(Same(model), placement, options, Same(weights), tuple(backends), outputs)
+    return _compute_bytes(ById(model), placement, options, ById(weights), tuple(backends), outputs)
 
 
 def layer_places(
@@ -110,26 +110,26 @@ def layer_places(
     Raises:
         UnsupportedError: a model whose graph cannot be described.
     """
-    types = _types(Same(weights))
+    types = _types(ById(weights))
     places = Places(placement, types, tuple(backends))
-    plan = _plan(Same(model), options, types, options.batch)
+    plan = _plan(ById(model), options, types, options.batch)
     return places.signature(plan.kinds, range(len(plan.layers)), once=True)
 
 
 @lru_cache(maxsize=1024)
 def _compute_bytes(
-    same: Same[ModelProfile],
+    same: ById[ModelProfile],
     placement: Placement,
     options: LlamaCppOptions,
-    weights: Same[tuple[Weight, ...]],
+    weights: ById[tuple[Weight, ...]],
     backends: tuple[Backend, ...],
     outputs: int | None,
 ) -> ComputeBytes:
-    model, types = same.it, _types(weights)
+    model, types = same.value, _types(weights)
     places = Places(placement, types, backends)
     plan = _plan(same, options, types, outputs or options.batch)
     if options.flash_attn == "auto" and not _stays_fused(plan, places):
-        plan = _unfused(Same(plan))
+        plan = _unfused(ById(plan))
     peaks = _peaks(plan, places)
     at = places.numbers
     return ComputeBytes(
@@ -140,8 +140,8 @@ def _compute_bytes(
 
 
 @lru_cache(maxsize=64)
-def _types(weights: Same[tuple[Weight, ...]]) -> Same[Mapping[str, Weight]]:
-    return Same({weight.name: weight for weight in weights.it})
+def _types(weights: ById[tuple[Weight, ...]]) -> ById[Mapping[str, Weight]]:
+    return ById({weight.name: weight for weight in weights.value})
 
 
 def _peaks(plan: Plan, places: Places) -> list[int]:
@@ -158,7 +158,7 @@ def _peaks(plan: Plan, places: Places) -> list[int]:
 def _asked(plan: Plan, places: Places, runs: Sequence[Run]) -> tuple[Requests, list[Rounds]]:
     """Return the requests to the allocator, and the rounds among them; computed once for layers that stand alike."""
     order = kept_layers(len(plan.layers), runs)
-    known, key = _known_requests(Same(plan)), (_signature(plan, places, order), _shape(order, runs))
+    known, key = _known_requests(ById(plan)), (_signature(plan, places, order), _shape(order, runs))
     if key not in known:
         known[key] = _requested(plan, places, runs, order)
     asked, begins = known[key]
@@ -173,7 +173,7 @@ def _signature(plan: Plan, places: Places, order: Sequence[int]) -> Hashable:
 
 
 @lru_cache(maxsize=16)
-def _known_requests(plan: Same[Plan]) -> dict[Hashable, tuple[Requests, list[_Four]]]:
+def _known_requests(plan: ById[Plan]) -> dict[Hashable, tuple[Requests, list[_Four]]]:
     """Return the requests of a plan that are known: by the places of the layers that are built."""
     del plan
     return {}
@@ -210,7 +210,7 @@ def _stays_fused(plan: Plan, places: Places) -> bool:
     if placement.kv_offload and (None not in placement.layers or _stands_together(plan, places)):
         return True
     order = kept_layers(len(plan.layers), places.runs(plan.kinds))
-    known, key = _known_fused(Same(plan)), _signature(plan, places, order)
+    known, key = _known_fused(ById(plan)), _signature(plan, places, order)
     if key not in known:
         known[key] = _is_fused(plan, places, order)
     return known[key]
@@ -225,7 +225,7 @@ def _stands_together(plan: Plan, places: Places) -> bool:
 
 
 @lru_cache(maxsize=16)
-def _known_fused(plan: Same[Plan]) -> dict[Hashable, bool]:
+def _known_fused(plan: ById[Plan]) -> dict[Hashable, bool]:
     """Return for places of the layers that are built whether attention stays fused, where that is known."""
     del plan
     return {}
@@ -252,16 +252,16 @@ def _runs_fused(plan: Plan, backend: Backend) -> bool:
 
 
 @lru_cache(maxsize=16)
-def _unfused(plan: Same[Plan]) -> Plan:
+def _unfused(plan: ById[Plan]) -> Plan:
     """Return a plan without flash attention."""
-    return replace(plan.it, batch=replace(plan.it.batch, flash=False))
+    return replace(plan.value, batch=replace(plan.value.batch, flash=False))
 
 
 @lru_cache(maxsize=64)
 def _plan(
-    same: Same[ModelProfile], options: LlamaCppOptions, types: Same[Mapping[str, Weight]], most_outputs: int
+    same: ById[ModelProfile], options: LlamaCppOptions, types: ById[Mapping[str, Weight]], most_outputs: int
 ) -> Plan:
-    model = same.it
+    model = same.value
     check_described(model)
     layers = shape_layers(model, find_architecture(model.architecture), options)
     sizes = context_sizes(options, trained=model.context_limit)
@@ -285,7 +285,7 @@ def _plan(
         widest=max((layer.entry.kv_heads * layer.entry.value_dim for layer in layers if layer.entry), default=0),
         slots=options.parallel,
         kinds=layer_kinds(model, layers),
-        factors=_rotary_factors(model, types.it),
+        factors=_rotary_factors(model, types.value),
     )
 
 

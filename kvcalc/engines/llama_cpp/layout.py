@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import UnsupportedError
+from kvcalc.core.identity import ById
 from kvcalc.core.model import Latent, State
 from kvcalc.core.records import dataclass
-from kvcalc.core.same import Same
 from kvcalc.core.units import ceil_div
 from kvcalc.engines.llama_cpp.architectures import find_architecture
 from kvcalc.engines.llama_cpp.layers import check_types, key_bytes, recurrent_bytes, shape_layers, value_bytes
@@ -173,13 +173,13 @@ def layout(model: ModelProfile, options: LlamaCppOptions) -> LlamaCppMemory:
     >>> layout(model, LlamaCppOptions(context=5000)).kv_bytes  # 5120 cells
     671088640
     """
-    return _layout(Same(model), options)
+    return _layout(ById(model), options)
 
 
 @lru_cache(maxsize=64)
-def _layout(same: Same[ModelProfile], options: LlamaCppOptions) -> LlamaCppMemory:
+def _layout(same: ById[ModelProfile], options: LlamaCppOptions) -> LlamaCppMemory:
     """Return the memory of a context, kept since placements are tried by the dozen."""
-    model = same.it
+    model = same.value
     rule = find_architecture(model.architecture)
     layers = shape_layers(model, rule, options)
     one_vector = model.has(Latent) and not (options.legacy_latent or rule.latent_as_heads)

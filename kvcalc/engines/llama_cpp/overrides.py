@@ -14,8 +14,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.identity import ById
 from kvcalc.core.records import dataclass
-from kvcalc.core.same import Same
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -174,6 +174,6 @@ def _finds(rule: _Rule, name: str) -> bool:
 
 
 @lru_cache(maxsize=64)
-def overriding(same: Same[tuple[Override, ...]]) -> Overrides:
+def overriding(same: ById[tuple[Override, ...]]) -> Overrides:
     """Return overrides ready to be asked, kept since placements are tried by the dozen."""
-    return Overrides(same.it)
+    return Overrides(same.value)

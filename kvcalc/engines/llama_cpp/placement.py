@@ -11,8 +11,8 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Literal
 
 from kvcalc.core.errors import InputError, UnsupportedError
+from kvcalc.core.identity import ById
 from kvcalc.core.records import dataclass
-from kvcalc.core.same import Same
 from kvcalc.engines.llama_cpp.overrides import EXPERTS, HOST, Override, check_patterns, overriding
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Placement:
             name: its name in the GGUF file.
             home: the place of its layer.
         """
-        return overriding(Same(self.overrides)).place(name, home) if self.overrides else home
+        return overriding(ById(self.overrides)).place(name, home) if self.overrides else home
 
     def of_layer_tensors(self, layer: int, names: tuple[str, ...]) -> tuple[int | None, ...]:
         """Return the places of a layer's tensors.
@@ -150,7 +150,7 @@ class Placement:
         home = self.layers[layer]
         if not self.overrides:
             return (home,) * len(names)
-        return overriding(Same(self.overrides)).of_layer(layer, names, home)
+        return overriding(ById(self.overrides)).of_layer(layer, names, home)
 
 
 def place(options: PlacementOptions, *, layers: int, free_bytes: Sequence[int]) -> Placement:

@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kvcalc.core.formats import exact_format, parse_format
+from kvcalc.core.identity import ById
 from kvcalc.core.records import dataclass
-from kvcalc.core.same import Same
 from kvcalc.cost.parameters import parameters
 from kvcalc.engines.llama_cpp.recipes import needs_imatrix, tensor_bytes, tensor_types
 from kvcalc.engines.llama_cpp.tensors import VECTORS, geometry, gguf_tensors
@@ -62,12 +62,12 @@ def quantised_file(model: ModelProfile, recipe: str, *, imatrix: bool = False) -
         UnknownNameError: no such recipe.
         UnsupportedError: a model whose tensors are not known, or that is quantised already.
     """
-    return _quantised_file(Same(model), recipe, imatrix)
+    return _quantised_file(ById(model), recipe, imatrix)
 
 
 @lru_cache(maxsize=128)
-def _quantised_file(same: Same[ModelProfile], recipe: str, imatrix: bool) -> QuantisedFile:  # noqa: FBT001
-    model = same.it
+def _quantised_file(same: ById[ModelProfile], recipe: str, imatrix: bool) -> QuantisedFile:  # noqa: FBT001
+    model = same.value
     tensors = gguf_tensors(model)
     types = tensor_types(recipe, geometry(model), tensors, imatrix=imatrix)
     counts: Counter[str] = Counter()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kvcalc.core.errors import UnsupportedError
 from kvcalc.core.formats import FORMATS, GGML_TYPES
+from kvcalc.core.identity import ById
 from kvcalc.core.records import dataclass
-from kvcalc.core.same import Same
 from kvcalc.engines.llama_cpp.architectures import architecture_key
 from kvcalc.engines.llama_cpp.backends import CPU, is_repacked, stored_bytes
 from kvcalc.engines.llama_cpp.overrides import HOST
@@ -114,12 +114,12 @@ def model_weights(
     """
     if recipe is None and not model.file_tensors and formats is not None:
         return tuple(_formatted(tensor, formats) for tensor in gguf_tensors(model))
-    return _model_weights(Same(model), recipe, imatrix)
+    return _model_weights(ById(model), recipe, imatrix)
 
 
 @lru_cache(maxsize=64)
-def _model_weights(same: Same[ModelProfile], recipe: str | None, imatrix: bool) -> tuple[Weight, ...]:  # noqa: FBT001
-    model = same.it
+def _model_weights(same: ById[ModelProfile], recipe: str | None, imatrix: bool) -> tuple[Weight, ...]:  # noqa: FBT001
+    model = same.value
     if recipe is None and model.file_tensors:
         return tuple(
             Weight(GgufTensor(name, tensor.shape, "other"), tensor.dtype, tensor.size)
@@ -170,7 +170,7 @@ def place_weights(
     repacks = not any(backend.pins_host for backend in backends)
     sums: Counter[int | None] = Counter(dict.fromkeys((*range(placement.devices), HOST), 0))
     repacked = copied = 0
-    same = Same(weights)
+    same = ById(weights)
     listed, sizes = _listed(same), {home: _stored(same, each) for home, each in [(HOST, CPU), *enumerate(backends)]}
     known: dict[Hashable, tuple[Counter[int | None], int]] = {}
     for layer, group in _by_layer(same).items():
@@ -241,13 +241,13 @@ def _of_layer(
 
 
 @lru_cache(maxsize=64)
-def _listed(same: Same[Sequence[Weight]]) -> tuple[_Listed, ...]:
+def _listed(same: ById[Sequence[Weight]]) -> tuple[_Listed, ...]:
     """Return name, layer and kind of storage of each tensor, kept since placements are tried by the dozen."""
-    return tuple(_Listed(each.name, each.tensor.layer, is_repacked(each.tensor, each.kind)) for each in same.it)
+    return tuple(_Listed(each.name, each.tensor.layer, is_repacked(each.tensor, each.kind)) for each in same.value)
 
 
 @lru_cache(maxsize=64)
-def _by_layer(same: Same[Sequence[Weight]]) -> dict[int, _Group]:
+def _by_layer(same: ById[Sequence[Weight]]) -> dict[int, _Group]:
     """Return the tensors of each layer."""
     numbers: dict[int, list[int]] = {}
     listed = _listed(same)
@@ -258,18 +258,20 @@ def _by_layer(same: Same[Sequence[Weight]]) -> dict[int, _Group]:
     groups = {}
     for layer, mine in numbers.items():
         names = tuple(listed[number].name.split(".", 2)[2] for number in mine)
-        sorts = tuple((same.it[number].kind, same.it[number].tensor.shape, same.it[number].size) for number in mine)
+        sorts = tuple(
+            (same.value[number].kind, same.value[number].tensor.shape, same.value[number].size) for number in mine
+        )
         like = alike.setdefault((names, sorts), layer)
         groups[layer] = _Group(names, tuple((number, listed[number].is_repacked) for number in mine), like)
     return groups
 
 
 @lru_cache(maxsize=256)
-def _stored(same: Same[Sequence[Weight]], backend: Backend) -> tuple[int, ...]:
+def _stored(same: ById[Sequence[Weight]], backend: Backend) -> tuple[int, ...]:
     """Return the bytes of each tensor on a back end."""
     return tuple(
         stored_bytes(each.size, width=each.tensor.shape[0], form=FORMATS.get(each.kind, _PLAIN), backend=backend)
-        for each in same.it
+        for each in same.value
     )
 
 

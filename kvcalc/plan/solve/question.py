@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
-from kvcalc.core.same import Same
+from kvcalc.core.identity import ById
 from kvcalc.plan.decode import decode_row
 from kvcalc.plan.fit import longest_length
 from kvcalc.plan.prefill import prefill_row
@@ -86,16 +86,16 @@ class Drafting:
         return replace(trial, deployment=self._speculation(trial).passes.with_draft(outcome.tree))
 
     def _speculation(self, trial: Trial) -> Speculation:
-        return _asked(Same(trial.deployment), Same(self.draft), self.method, self.gamma)
+        return _asked(ById(trial.deployment), ById(self.draft), self.method, self.gamma)
 
 
 @lru_cache(maxsize=4)
 def _asked(
-    target: Same[Deployment], draft: Same[Deployment | None], method: str | None, gamma: int | None
+    target: ById[Deployment], draft: ById[Deployment | None], method: str | None, gamma: int | None
 ) -> Speculation:
     """Return the question to speculation: its passes are the same at every acceptance that a search tries."""
     gammas = None if gamma is None else (gamma,)
-    return ask(target.it, draft.it, SpeculationOptions(acceptance=_constant(1.0), method=method, gammas=gammas))
+    return ask(target.value, draft.value, SpeculationOptions(acceptance=_constant(1.0), method=method, gammas=gammas))
 
 
 def _constant(rate: float) -> Acceptance:

@@ -6,10 +6,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError
+from kvcalc.core.identity import ById
 from kvcalc.core.model import Mixture
 from kvcalc.core.ranges import check_combinations
 from kvcalc.core.reports.speculative import GammaRow, MapCell, SpeculativeReport, SpeculativeRow
-from kvcalc.core.same import Same
 from kvcalc.cost.parameters import parameters
 from kvcalc.plan.contexts import check_batch, check_context, default_context
 from kvcalc.plan.estimates import estimated_with
@@ -161,7 +161,7 @@ def ask(
         UnknownNameError: no such method.
     """
     return Speculation(
-        passes=_passes(Same(target), Same(draft), options.method, options.draft_layers, Same(calibration)),
+        passes=_passes(ById(target), ById(draft), options.method, options.draft_layers, ById(calibration)),
         acceptance=options.acceptance,
         shape=options.shape(),
         gammas=options.lengths(),
@@ -170,14 +170,14 @@ def ask(
 
 @lru_cache(maxsize=_MAX_PAIRS)
 def _passes(
-    target: Same[Deployment],
-    draft: Same[Deployment | None],
+    target: ById[Deployment],
+    draft: ById[Deployment | None],
     method: str | None,
     layers: int | None,
-    calibration: Same[Calibration | None],
+    calibration: ById[Calibration | None],
 ) -> Passes:
     """Return the passes of a target and its draft, with the times that earlier questions had computed."""
-    return Passes(target.it, drafter(method, target.it, draft.it, layers=layers), calibration.it)
+    return Passes(target.value, drafter(method, target.value, draft.value, layers=layers), calibration.value)
 
 
 def _row(asked: Speculation, batch: int, context: int, outcome: Outcome) -> SpeculativeRow:

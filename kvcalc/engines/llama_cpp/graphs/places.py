@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvcalc.core.formats import parse_format
-from kvcalc.core.same import Same
+from kvcalc.core.identity import ById
 from kvcalc.engines.llama_cpp.backends import CPU, is_repacked
 from kvcalc.engines.llama_cpp.graphs.repeats import find_runs
 from kvcalc.engines.llama_cpp.graphs.scheduler import Backends
@@ -52,10 +52,10 @@ class _LayerTensors(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _names_by_layer(weights: Same[Mapping[str, Weight]]) -> Mapping[int, _LayerTensors]:
+def _names_by_layer(weights: ById[Mapping[str, Weight]]) -> Mapping[int, _LayerTensors]:
     """Return names and types of each layer's tensors."""
     by_layer: dict[int, list[tuple[str, str]]] = {}
-    for name, weight in weights.it.items():
+    for name, weight in weights.value.items():
         if name.startswith(_LAYER):
             _, number, rest = name.split(".", 2)
             by_layer.setdefault(int(number), []).append((rest, weight.kind))
@@ -71,7 +71,7 @@ class Places:
         backends: the back end of each device.
     """
 
-    def __init__(self, placement: Placement, weights: Same[Mapping[str, Weight]], backends: Sequence[Backend]) -> None:
+    def __init__(self, placement: Placement, weights: ById[Mapping[str, Weight]], backends: Sequence[Backend]) -> None:
         self.placement = placement
         self.weights = weights
         self.numbers = {device: number for number, device in enumerate(placement.used)}
@@ -109,7 +109,7 @@ class Places:
         names, placed = _names_by_layer(self.weights), self.placement
         outside: tuple[int | None, ...] = ()
         if placed.overrides:
-            outside = tuple(placed.of_tensor(name, HOST) for name in self.weights.it if not name.startswith(_LAYER))
+            outside = tuple(placed.of_tensor(name, HOST) for name in self.weights.value if not name.startswith(_LAYER))
         alike: Iterable[Hashable] = ((kinds[number], self._kind(number, names)) for number in layers)
         return (
             tuple(each for each, _ in groupby(alike)) if once else tuple(alike),
@@ -168,9 +168,9 @@ class Places:
             home = HOST
         elif name.startswith(FIRST_LAYER_TENSORS):
             home = self.placement.layers[0]
-        elif name == "output" and stored not in self.weights.it:
+        elif name == "output" and stored not in self.weights.value:
             stored = f"{_TABLE}.weight"
-        return self.placement.of_tensor(stored, home), self.weights.it.get(stored)
+        return self.placement.of_tensor(stored, home), self.weights.value.get(stored)
 
     def _number(self, home: int | None) -> int:
         return self.host if home is HOST else self.numbers[home]

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-__all__ = ["Same"]
+__all__ = ["ById"]
 
 _T = TypeVar("_T")
 
 
-class Same(Generic[_T]):
+class ById(Generic[_T]):
     """An object that equals only itself, for ``functools.lru_cache``, which keeps it alive as long as its result.
 
     Args:
-        it: the object; it must never change.
+        value: the object; it must never change.
 
     >>> one, other = (1, 2), tuple([1, 2])
-    >>> Same(one) == Same(one), Same(one) == Same(other)
+    >>> ById(one) == ById(one), ById(one) == ById(other)
     (True, False)
     """
 
-    __slots__ = ("it",)
+    __slots__ = ("value",)
 
-    def __init__(self, it: _T) -> None:
-        self.it = it
+    def __init__(self, value: _T) -> None:
+        self.value = value
 
     def __hash__(self) -> int:
-        return id(self.it)
+        return id(self.value)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and other.it is self.it
+        return isinstance(other, ById) and other.value is self.value
