@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_SEQUENCES",
     "ByBytes",
-    "Held",
-    "HeldPools",
+    "CacheCapacity",
     "Paged",
     "Plain",
     "Pool",
     "Preallocated",
+    "StartedPools",
     "Static",
     "TokenPools",
 ]
@@ -41,7 +41,7 @@ MAX_SEQUENCES = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldPools:
+class StartedPools:
     """Pools that an engine makes when it starts, of one data-parallel copy.
 
     Args:
@@ -62,8 +62,8 @@ class HeldPools:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """Contents of a cache memory, of one data-parallel copy, as engines print them.
+class CacheCapacity:
+    """Capacity of a cache memory, of one data-parallel copy, as engines print it.
 
     Args:
         tokens: as the engine counts or prints them.
@@ -81,7 +81,7 @@ class Held:
     block_size: int | None
     starts: bool
     needed_bytes: int
-    pools: HeldPools | None = None
+    pools: StartedPools | None = None
 
 
 class Pool(Protocol):
@@ -112,7 +112,7 @@ class Pool(Protocol):
     def reserved(self, *, context: int, batch: int) -> Reserved:
         """Return the bytes that the batch itself takes on the fullest rank, keys and values apart from states."""
 
-    def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
+    def held(self, kv_bytes: int, *, max_model_len: int) -> CacheCapacity:
         """Return the contents of that memory when the engine is started for sequences of that length."""
 
 
@@ -161,12 +161,12 @@ class Plain(ByBytes):
         needed = self._needed(context, batch)
         return _reserved(self.name, needed.growing, needed.state, cross_bytes=needed.cross)
 
-    def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
+    def held(self, kv_bytes: int, *, max_model_len: int) -> CacheCapacity:
         """See `Pool.held`."""
         one = self.bytes_for(context=max_model_len, batch=1)
         concurrency = kv_bytes / one if one else float("inf")
         tokens = int(concurrency * max_model_len) if one else 0
-        return Held(
+        return CacheCapacity(
             tokens=tokens,
             concurrency=concurrency,
             num_blocks=None,
@@ -222,14 +222,14 @@ class Paged(ByBytes):
             blocks[group.kind == "state"] += sequences * group.needed_blocks
         return _reserved(self.name, blocks[False] * layout.bytes_per_block, blocks[True] * layout.bytes_per_block)
 
-    def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
+    def held(self, kv_bytes: int, *, max_model_len: int) -> CacheCapacity:
         """See `Pool.held`."""
         layouts = self.layouts(max_model_len)
         needed = self.needed(max_model_len)
         # the stage with the largest blocks has the fewest, and decides for all
         fullest = max(layouts, key=lambda layout: layout.bytes_per_block)
         capacity = vllm.capacity(fullest, kv_memory_bytes=kv_bytes, version=self.version)
-        return Held(
+        return CacheCapacity(
             tokens=capacity.kv_tokens,
             concurrency=capacity.max_concurrency,
             num_blocks=capacity.num_blocks,
@@ -266,21 +266,21 @@ class TokenPools:
         tokens, states = self.pools.batch_bytes(self._need(context, batch))
         return _reserved(self.name, tokens, states)
 
-    def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
+    def held(self, kv_bytes: int, *, max_model_len: int) -> CacheCapacity:
         """See `Pool.held`."""
         sizes, page = self.pools.sizes(kv_bytes), self.pools.options.page_size
         one = self.pools.need(context=max_model_len, sequences=1)
         shares = [sizes.tokens / max_model_len, float(sizes.requests)]
         if sizes.window_tokens is not None:
             shares.append(sizes.window_tokens / one.window_tokens)
-        return Held(
+        return CacheCapacity(
             tokens=sizes.tokens,
             concurrency=min(shares),
             num_blocks=sizes.tokens // page if page > 1 else None,
             block_size=page if page > 1 else None,
             starts=sizes.hold(one),
             needed_bytes=self.pools.least_memory(one),
-            pools=HeldPools(
+            pools=StartedPools(
                 window_tokens=sizes.window_tokens,
                 state_slots=sizes.state_slots,
                 requests=sizes.requests,
@@ -344,13 +344,13 @@ class Preallocated(ByBytes):
             self.name, sum(memory.kv_bytes for memory in contexts), sum(memory.state_bytes for memory in contexts)
         )
 
-    def held(self, kv_bytes: int, *, max_model_len: int) -> Held:
+    def held(self, kv_bytes: int, *, max_model_len: int) -> CacheCapacity:
         """See `Pool.held`."""
         one = self.bytes_for(context=max_model_len, batch=1)
         max_tokens = largest(
             lambda batch: self.bytes_for(context=max_model_len, batch=batch) <= kv_bytes, self.most_sequences
         )
-        return Held(
+        return CacheCapacity(
             tokens=max_tokens * max_model_len,
             concurrency=float(max_tokens),
             num_blocks=None,

@@ -9,7 +9,7 @@ from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.identity import ById
 from kvcalc.engines import llama_cpp, mlx, sglang, transformers, vllm
 from kvcalc.engines.checkpoint import check_engine, check_split
-from kvcalc.engines.kinds import MAX_SEQUENCES, Held, Paged, Plain, Pool, Preallocated, Static, TokenPools
+from kvcalc.engines.kinds import MAX_SEQUENCES, CacheCapacity, Paged, Plain, Pool, Preallocated, Static, TokenPools
 from kvcalc.engines.vllm.cache_formats import check_cache_format
 from kvcalc.engines.vllm.context import check_decode_context
 from kvcalc.engines.vllm.defaults import PASS_TOKENS, with_defaults
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kvcalc.engines.options import EngineOptions
     from kvcalc.engines.vllm import Layout
 
-__all__ = ["ENGINES", "Held", "Pool", "check_vllm", "pool", "vllm_options"]
+__all__ = ["ENGINES", "CacheCapacity", "Pool", "check_vllm", "pool", "vllm_options"]
 
 # What is kept for who asks again with other batches and contexts.
 _MAX_POOLS, _MAX_LAYOUTS = 256, 512

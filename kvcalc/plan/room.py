@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kvcalc.engines.options import EngineOptions
-    from kvcalc.engines.pools import Held, Pool
+    from kvcalc.engines.pools import CacheCapacity, Pool
     from kvcalc.engines.start import EngineStart
     from kvcalc.plan.deployment import Deployment
 
@@ -88,7 +88,7 @@ class Room:
         return self.start.pool
 
     @cached_property
-    def held(self) -> Held:
+    def held(self) -> CacheCapacity:
         """Capacity of the cache."""
         return self.pool.held(max(0, self.kv_bytes), max_model_len=self.max_model_len)
 
