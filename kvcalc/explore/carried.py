@@ -33,8 +33,8 @@ _FIELDS = {
 def carried_demos() -> bytes:
     """Return a JSON object of answers by the addresses that the page asks for: ``demo/drift?seed=0``."""
     answers = ((address, reply_to(asked)) for address, asked in _asked())
-    held = ",".join(f'"{address}":{reply.body.decode()}' for address, reply in answers if reply.status == OK)
-    return f"{{{held}}}".encode()
+    pairs = ",".join(f'"{address}":{reply.body.decode()}' for address, reply in answers if reply.status == OK)
+    return f"{{{pairs}}}".encode()
 
 
 def _asked() -> Iterator[tuple[str, Asked]]:

@@ -84,8 +84,8 @@ def export(folder: Path, runtime: Path | None = None) -> list[Path]:
         "FILES": ["./", *sorted(written)],
         "PACKED": [f"static/{name}" for name in snapshot],
     }
-    told = "".join(f"const {name} = {json.dumps(value)};\n" for name, value in constants.items())
-    written["visits.js"] = (told + worker_of_visits).encode()
+    declarations = "".join(f"const {name} = {json.dumps(value)};\n" for name, value in constants.items())
+    written["visits.js"] = (declarations + worker_of_visits).encode()
     return [_write(folder / name, body) for name, body in written.items()]
 
 
@@ -108,11 +108,11 @@ def _tree(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, bytes]]:
 
 
 def _zipped(entries: dict[str, bytes]) -> bytes:
-    held = io.BytesIO()
-    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name in sorted(entries):
             archive.writestr(zipfile.ZipInfo(name, _TIME), entries[name], zipfile.ZIP_DEFLATED)
-    return held.getvalue()
+    return buffer.getvalue()
 
 
 def _head(carried: str, scripts: Iterable[str]) -> str:

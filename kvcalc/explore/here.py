@@ -44,4 +44,4 @@ def _reply(name: str, query: str, text: str, tell: Callable[[str], object] | Non
     except ValueError:
         return Reply(REFUSED, mistake("the question is not UTF-8, or has too many fields"))
     asked = Asked(name, tuple(fields), text or None, live=tell is not None)
-    return reply_to(asked, None if tell is None else lambda told: tell(told.decode()))
+    return reply_to(asked, None if tell is None else lambda line: tell(line.decode()))

@@ -47,16 +47,16 @@ def _packed() -> bytes:
     npm = shutil.which("npm")
     if npm is None:
         raise InputError("the static page needs Pyodide, and npm is not here to fetch it", hint=_HINT)
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as folder:
         command = [npm, "pack", "--silent", PYODIDE]
         try:
             subprocess.run(  # noqa: S603  npm, with words of our own
-                command, cwd=place, check=True, capture_output=True, text=True, timeout=_WAIT_S
+                command, cwd=folder, check=True, capture_output=True, text=True, timeout=_WAIT_S
             )
-            archive = next(Path(place).glob("*.tgz")).read_bytes()
+            archive = next(Path(folder).glob("*.tgz")).read_bytes()
         except (OSError, subprocess.SubprocessError, StopIteration) as error:
-            said = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
-            what = f"npm could not fetch {PYODIDE}: {said[-1][:200] if said else 'no answer'}"
+            errors = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
+            what = f"npm could not fetch {PYODIDE}: {errors[-1][:200] if errors else 'no answer'}"
             raise InputError(what, hint=_HINT) from error
     if f"sha512-{b64encode(sha512(archive).digest()).decode()}" != _DIGEST:
         raise InputError(f"npm gave another {PYODIDE} than the one that kvcalc is tested with", hint=_HINT)
@@ -64,9 +64,9 @@ def _packed() -> bytes:
 
 
 def _unpacked(archive: bytes) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     with tarfile.open(fileobj=BytesIO(archive)) as entries:
         for name in RUNTIME_FILES:
             body = entries.extractfile(f"package/{name}")
-            found[name] = b"" if body is None else body.read(_MAX_BYTES)
-    return found
+            files[name] = b"" if body is None else body.read(_MAX_BYTES)
+    return files

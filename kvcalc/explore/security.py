@@ -89,18 +89,18 @@ class Guard:
         await _Bounded(self.app, receive).answer(scope, send)
 
     def _wrong(self, headers: list[tuple[bytes, bytes]]) -> tuple[int, str] | None:
-        found: dict[str, list[str]] = {}
+        sent: dict[str, list[str]] = {}
         for name, value in headers:
-            found.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
-        hosts = found.get("host", [])
+            sent.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+        hosts = sent.get("host", [])
         if len(hosts) != 1 or not self._mine(hosts[0]):
             return 421, "this server answers to its own address only"
-        origins = found.get("origin", [])
+        origins = sent.get("origin", [])
         if any(origin != f"http://{hosts[0]}" for origin in origins):
             return 403, "other sites may not ask here"
-        if any(site not in ("same-origin", "none") for site in found.get("sec-fetch-site", [])) and not _visit(found):
+        if any(site not in ("same-origin", "none") for site in sent.get("sec-fetch-site", [])) and not _visit(sent):
             return 403, "other sites may not ask here"
-        lengths = found.get("content-length", [])
+        lengths = sent.get("content-length", [])
         if any(not re.fullmatch("[0-9]{1,12}", length) or int(length) > MAX_BODY_BYTES for length in lengths):
             return 413, f"what is pasted may have at most {MAX_BODY_BYTES:,} bytes"
         return None
@@ -112,9 +112,9 @@ class Guard:
         return not self.loopback and _address(name) is not None
 
 
-def _visit(found: MutableMapping[str, list[str]]) -> bool:
+def _visit(headers: MutableMapping[str, list[str]]) -> bool:
     """Say whether a request is a person following a link to the page, from wherever it stands."""
-    return found.get("sec-fetch-mode") == ["navigate"] and found.get("sec-fetch-dest") == ["document"]
+    return headers.get("sec-fetch-mode") == ["navigate"] and headers.get("sec-fetch-dest") == ["document"]
 
 
 class _Bounded:

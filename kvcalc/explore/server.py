@@ -88,24 +88,24 @@ class Place:
         return f"{self.host} is open to the network: the page is for {who}, and nothing is encrypted"
 
 
-def application(place: Place | None = None, workers: Workers | None = None) -> Starlette:
+def application(settings: Place | None = None, workers: Workers | None = None) -> Starlette:
     """Return the server's application.
 
     Args:
-        place: where it is served, for the addresses that it answers to.
+        settings: where it is served, for the addresses that it answers to.
         workers: compute the answers; processes, where left out.
     """
-    place = place or Place()
-    workers = workers or _processes(place)
-    loopback = is_loopback(place.host)
+    settings = settings or Place()
+    workers = workers or _processes(settings)
+    loopback = is_loopback(settings.host)
     names = () if loopback else (socket.gethostname().lower(),)
     pages = _files()
     listed = [Route("/", _page(pages["index.html"], ".html"))]
     listed += [Route(f"/static/{name}", _page(body, f".{name.rpartition('.')[2]}")) for name, body in pages.items()]
     listed += [Route(f"/static/{_RUNTIME}", runtime(workers))]
     guards = [Middleware(Guard, loopback=loopback, names=names)]
-    if place.token:
-        guards.append(Middleware(TokenGate, token=place.token))
+    if settings.token:
+        guards.append(Middleware(TokenGate, token=settings.token))
     return Starlette(
         routes=[*listed, Mount("/api", routes=routes(workers))],
         middleware=guards,
@@ -113,30 +113,30 @@ def application(place: Place | None = None, workers: Workers | None = None) -> S
     )
 
 
-def _processes(place: Place) -> Workers:
-    return Workers(partial(Child, reply_to, tells=True), limit_s=place.limit_s)
+def _processes(settings: Place) -> Workers:
+    return Workers(partial(Child, reply_to, tells=True), limit_s=settings.limit_s)
 
 
-def serve(place: Place, *, ready: Callable[[str], None]) -> None:
+def serve(settings: Place, *, ready: Callable[[str], None]) -> None:
     """Serve the page until interrupted.
 
     Args:
-        place: where.
+        settings: where.
         ready: is told the page's address when it can be opened.
 
     Raises:
         InputError: an address that cannot be listened on.
     """
-    listening = _listen(place)
+    listening = _listen(settings)
     port = listening.getsockname()[1]
-    shown = f"[{place.host}]" if ":" in place.host else place.host
-    workers, connections = _processes(place), Connections()
+    shown = f"[{settings.host}]" if ":" in settings.host else settings.host
+    workers, connections = _processes(settings), Connections()
     config = uvicorn.Config(
-        application(place, workers), http=cast("type[Connection]", partial(Connection, connections=connections)),
+        application(settings, workers), http=cast("type[Connection]", partial(Connection, connections=connections)),
         lifespan="off", ws="none", log_level="critical", access_log=False, server_header=False, date_header=False,
         timeout_graceful_shutdown=1, backlog=_BACKLOG, h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
     )  # fmt: skip
-    ready(f"http://{shown}:{port}/{f'?token={place.token}' if place.token else ''}")
+    ready(f"http://{shown}:{port}/{f'?token={settings.token}' if settings.token else ''}")
     with listening:
         _Server(config, workers, connections).run(sockets=[listening])
 
@@ -171,10 +171,12 @@ def _fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     tell_fault(f"{context['message']}{f': {type(error).__name__}: {error}' if error else ''}")
 
 
-def _listen(place: Place) -> socket.socket:
+def _listen(settings: Place) -> socket.socket:
     listening = None
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0]
+        (family, kind, protocol, _, address), *_ = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM
+        )
         listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
@@ -183,24 +185,24 @@ def _listen(place: Place) -> socket.socket:
         if listening is not None:
             listening.close()
         why = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot listen on {place.host}:{place.port}: {why}", hint="try --port 0") from error
+        raise InputError(f"cannot listen on {settings.host}:{settings.port}: {why}", hint="try --port 0") from error
     return listening
 
 
 @cache
 def _files() -> dict[str, bytes]:
     """Return the page's files by their paths below ``static``."""
-    found: dict[str, bytes] = {}
+    content: dict[str, bytes] = {}
 
     def collect(folder: Any, prefix: str) -> None:
         for entry in folder.iterdir():
             if entry.is_dir():
                 collect(entry, f"{prefix}{entry.name}/")
             elif f".{entry.name.rpartition('.')[2]}" in _KINDS:
-                found[prefix + entry.name] = entry.read_bytes()
+                content[prefix + entry.name] = entry.read_bytes()
 
     collect(files("kvcalc.explore") / "static", "")
-    return found
+    return content
 
 
 def _page(body: bytes, suffix: str) -> Any:

@@ -70,7 +70,7 @@ def _named(values: Values) -> dict[str, str]:
 def _spec(values: Values) -> str:
     """Return a configuration as ``kvcalc compare`` takes it: ``llama3.1-8b@2xh100-sxm,kv-dtype=fp8``."""
     count = f"{values.get('gpus')}x" if "gpus" in values.read else ""
-    place = f"@{count}{values.get('gpu')}" if "gpu" in values.read else ""
-    said = ("model", "gpu", "gpus") if place else ("model",)
-    rest = [f"{name}={text}" for name, text in values.given if name not in said]
-    return ",".join([f"{values.get('model')}{place}", *rest])
+    gpu = f"@{count}{values.get('gpu')}" if "gpu" in values.read else ""
+    named = ("model", "gpu", "gpus") if gpu else ("model",)
+    rest = [f"{name}={text}" for name, text in values.given if name not in named]
+    return ",".join([f"{values.get('model')}{gpu}", *rest])

@@ -63,15 +63,15 @@ def snapshot_files(runtime: Mapping[str, bytes], package: Mapping[str, bytes]) -
     if node is None:
         return {}
     files = json.dumps({name: body.decode() for name, body in sorted(package.items())})
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as path:
+        folder = Path(path)
         for name, body in runtime.items():
             (folder / name).write_bytes(body)
         (folder / "files.json").write_text(files, encoding="utf-8")
         (folder / "make.mjs").write_text(_PROGRAM, encoding="utf-8")
         try:
             subprocess.run(  # noqa: S603  node, with a program of our own
-                [node, str(folder / "make.mjs"), place], check=True, capture_output=True, timeout=_WAIT_S
+                [node, str(folder / "make.mjs"), path], check=True, capture_output=True, timeout=_WAIT_S
             )
             memory = (folder / "snapshot").read_bytes()
         except (OSError, subprocess.SubprocessError):
