@@ -25,7 +25,7 @@ from kvcalc.files import BoundedLines, open_text, unique_keys
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["TraceColumns", "parse_columns", "read_trace"]
+__all__ = ["TraceColumns", "is_trace", "parse_columns", "read_trace"]
 
 _MAX_TOKENS = 10**9
 _LONGEST_S = 1e10
@@ -34,6 +34,7 @@ _MAX_PRIORITY = 10**9
 _MAX_SHOWN = 60
 # Length of ``2023-11-16 18:15:``: what comes before the seconds of a date.
 _MINUTE = 17
+_DAY_S = 86_400.0
 # Tokens of one of Mooncake's blocks: Qin et al. 2024, arXiv 2407.00079, the trace's own description.
 _HASHED_TOKENS = 512
 
@@ -64,6 +65,10 @@ class TraceColumns:
     def names(self) -> tuple[str | None, str, str, str | None, str | None]:
         """The columns in the order time, prompt, output, hashes, priority."""
         return self.time, self.prompt, self.output, self.hashes, self.priority
+
+    def stand_in(self, header: Sequence[str]) -> bool:
+        """Whether a header has all these columns."""
+        return all(name is None or name in header for name in self.names)
 
 
 _KNOWN = (
@@ -109,9 +114,35 @@ def parse_columns(text: str) -> TraceColumns:
     )
 
 
+def is_trace(path: str | Path, *, columns: TraceColumns | str | None = None) -> bool:
+    """Whether a file begins as a trace does: with a JSON object, or a header with the columns of a trace.
+
+    Args:
+        path: the file.
+        columns: as `read_trace` takes them.
+
+    Raises:
+        InputError: columns that cannot be read.
+        ProfileError: a file that cannot be read, or a first line of more than 500,000 characters.
+    """
+    path = Path(path)
+    columns = parse_columns(columns) if isinstance(columns, str) else columns
+    with open_text(path, errors="replace") as text:
+        lines = BoundedLines(text, max_characters=_LONGEST_ROW, where=str(path))
+        first = next((line for line in lines if line.strip()), "")
+    if first.lstrip().startswith("{"):
+        return True
+    header = [name.strip() for name in next(csv.reader([first], delimiter=_delimiter(path)), [])]
+    return any(known.stand_in(header) for known in ([columns] if columns else _KNOWN))
+
+
 def read_trace(
-    path: str | Path, *, columns: TraceColumns | str | None = None, times: Iterable[float] | None = None
-) -> Iterator[Request]:  # fmt: skip
+    path: str | Path,
+    *,
+    columns: TraceColumns | str | None = None,
+    times: Iterable[float] | None = None,
+    since_midnight: bool = False,
+) -> Iterator[Request]:
     """Yield the requests of a trace in the order of the file, one at a time.
 
     Times count from the first request. A CSV file has a header; any other file holds one JSON object a line.
@@ -121,6 +152,8 @@ def read_trace(
         columns: which column holds what, as `parse_columns` returns or takes it; found by their names for Azure's and
             Mooncake's traces where left out.
         times: when the requests come instead, as long as there are any; the file's times are then not looked at.
+        since_midnight: count times from the midnight before the first request, of UTC where dates name a zone, and of
+            numbers from the last whole day of them.
 
     Raises:
         InputError: a row that cannot be used, with its line; columns that are not there; a trace without requests.
@@ -129,7 +162,7 @@ def read_trace(
     path = Path(path)
     columns = parse_columns(columns) if isinstance(columns, str) else columns
     rows = _csv_rows if path.suffix.lower() in (".csv", ".tsv") else _json_rows
-    clock = _Clock()
+    clock = _Clock(since_midnight=since_midnight)
     given = None if times is None else iter(times)
     number = 0
     for number, (line, columns_found, values) in enumerate(rows(path, columns), 1):
@@ -160,7 +193,7 @@ def _csv_rows(path: Path, columns: TraceColumns | None) -> Iterator[_Row]:
     """Yield line, columns and the values of time, prompt, output, hashes and priority of each row that is not empty."""
     with open_text(path, errors="replace") as text:
         lines = BoundedLines(text, max_characters=_LONGEST_ROW, where=str(path))
-        reader = csv.reader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+        reader = csv.reader(lines, delimiter=_delimiter(path))
         try:
             header = [name.strip() for name in next(reader, [])]
             known = columns or _known(header, path)
@@ -178,6 +211,10 @@ def _csv_rows(path: Path, columns: TraceColumns | None) -> Iterator[_Row]:
                     raise InputError(problem, where=f"{path}:{reader.line_num}")
         except csv.Error as error:
             raise InputError(f"not CSV: {error}", where=f"{path}:{reader.line_num}") from None
+
+
+def _delimiter(path: Path) -> str:
+    return "\t" if path.suffix.lower() == ".tsv" else ","
 
 
 def _place(header: list[str], name: str | None, path: Path) -> int | None:
@@ -221,7 +258,7 @@ def _json_rows(path: Path, columns: TraceColumns | None) -> Iterator[_Row]:
 
 def _known(header: list[str], path: Path) -> TraceColumns:
     for columns in _KNOWN:
-        if all(name is None or name in header for name in columns.names):
+        if columns.stand_in(header):
             return columns
     shown = ", ".join(header)[:200] or "none"
     raise InputError(f"the columns are not those of a known trace: {shown}", where=f"{path}:1", hint=_MAPPING_HINT)
@@ -271,10 +308,15 @@ def _shown(value: Any) -> str:
 
 
 class _Clock:
-    """Times since the first one, which must not go back. Dates keep their last digit: whole minutes count apart."""
+    """Times since the first one, which must not go back. Dates keep their last digit: whole minutes count apart.
 
-    def __init__(self) -> None:
+    Args:
+        since_midnight: count them from the midnight before the first one instead.
+    """
+
+    def __init__(self, *, since_midnight: bool) -> None:
         self._first: tuple[float, float] | None = None
+        self._since_midnight = since_midnight
         self._last_s = 0.0
 
     def since_first_s(self, value: Any, columns: TraceColumns) -> float:
@@ -284,7 +326,8 @@ class _Clock:
         if not math.isfinite(rest):
             raise InputError(f"{columns.time} {_shown(value)} is not a time")
         if self._first is None:
-            self._first = whole_s, rest
+            begin_s = whole_s + rest * unit_s
+            self._first = (begin_s - begin_s % _DAY_S, 0.0) if self._since_midnight else (whole_s, rest)
         passed_s = (whole_s - self._first[0]) + (rest - self._first[1]) * unit_s
         if passed_s > _LONGEST_S:
             raise InputError(f"{columns.time} is {passed_s:g} s after the first, longer than any trace")

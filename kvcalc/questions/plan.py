@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.readers import count, duration, flag, names, names_each, number, rate, share, whole
-from kvcalc.core.units import number_text
 from kvcalc.questions.declared import Answer, Question, param
 from kvcalc.questions.engine_names import engine_names
 from kvcalc.questions.groups import MODEL, Acceptance
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kvcalc.core.reports.plan import DaySavings, PlanOption, PlanReport
+    from kvcalc.plan.planner.day import DayLoad
     from kvcalc.questions.serving import Load
     from kvcalc.simulate.planner.candidates import Demand, Drafting, Variant
     from kvcalc.simulate.planner.planned import Planned
@@ -24,6 +24,8 @@ __all__ = ["Plan", "Traffic", "plan_serving"]
 
 _MAX_CARDS = 64
 _MAX_GROWTH = 1000
+# Requests of a busiest hour that are simulated: four times those that a run counts, so that its bursts are among them.
+_MAX_OF_HOUR = 20_000
 
 
 class Traffic(Question):
@@ -31,15 +33,18 @@ class Traffic(Question):
 
     heading = "Load"
 
-    rate: float | None = param("--rate", help="Requests per second at the peak.", read=number)
+    rate: float | None = param(
+        "--rate",
+        help="Requests per second at the peak.",
+        read=number,
+        otherwise="that of --trace, or the peak of --day",
+    )
     prompt: str | None = param(
         "--prompt", otherwise="", help="Prompt length: 512, uniform:128-2048, lognormal:1020,0.9 …"
     )
     output_tokens: str | None = param("--output-tokens", help="Output length, likewise.")
     trace: str | None = param("--trace", help="File of requests: Azure's CSV, Mooncake's JSON lines …", on_page=False)
-    columns: str | None = param(
-        "--columns", help="Columns of the trace: time=ts:ms,prompt=in,output=out.", on_page=False
-    )
+    columns: str | None = param("--columns", help="Columns of a trace: time=ts:ms,prompt=in,output=out.", on_page=False)
     arrival: str | None = param(
         "--arrival", help="trace, poisson, gamma or constant.", otherwise="trace with --trace, else poisson"
     )
@@ -136,7 +141,9 @@ class Plan(Traffic, Acceptance):
         "--workers", help="Processes that simulate.", read=count, otherwise="the number of cores", on_page=False
     )
     why: str | None = param("--why", help="Say why the deployments of this card are not the first.")
-    day: str | None = param("--day", help="CSV of a day's traffic: start,rate.", on_page=False)
+    day: str | None = param(
+        "--day", help="A day's traffic: CSV of start,rate, or a trace of its requests.", on_page=False
+    )
     cold_start: float = param(
         "--cold-start", help="--day: time that a replica takes to start.", read=duration, default="5min"
     )
@@ -150,7 +157,8 @@ class Plan(Traffic, Acceptance):
         from kvcalc.questions.planning import simulating
         from kvcalc.simulate.planner.planned import planned
 
-        load, demand, variants, refused = self._asked()
+        day = self._day()
+        load, demand, variants, refused = self._asked(day)
         from kvcalc.simulate.planner.confirmed import Bodies
 
         outcome = planned(
@@ -164,7 +172,7 @@ class Plan(Traffic, Acceptance):
             progress=self.progress,
             confirming=simulating(self.workers),
         )
-        report = self._report(load, demand, outcome, variants, refused)
+        report = self._report(load, demand, outcome, variants, refused, day)
         if report.options and self.write is not None:
             from kvcalc.questions.written import write_plan
 
@@ -177,11 +185,30 @@ class Plan(Traffic, Acceptance):
 
         return Answer(report, explained=explained, passed=bool(report.options))
 
-    def _asked(self) -> tuple[Load, Demand, list[Variant], list[str]]:
+    def _day(self) -> DayLoad | None:
+        if self.day is None:
+            return None
+        from kvcalc.questions.day import read_day
+
+        return read_day(self.day, columns=self.columns)
+
+    def _load(self, day: DayLoad | None) -> Load:
+        """Return the load that is planned for: as described, or else the busiest hour of the day's trace."""
+        from kvcalc.questions.serving import Load
+
+        given = self.given(Traffic)
+        if day is not None and "trace" not in given:
+            given = {"rate": day.peak_per_s, **given}
+            if day.busiest_s is not None and not given.keys() & {"prompt", "output_tokens"}:
+                given = {"requests": _MAX_OF_HOUR, **given, "trace": self.day, "window_s": day.busiest_s}
+            elif day.busiest_s is not None:
+                given.pop("columns", None)
+        return Load(**given)
+
+    def _asked(self, day: DayLoad | None) -> tuple[Load, Demand, list[Variant], list[str]]:
         """Return the load, the demand and the variants that the parameters describe."""
         from kvcalc.plan.planner.traffic import traffic_of
         from kvcalc.questions.planning import ENGINES, named_prices, own_rate, priced_cards, variants_of
-        from kvcalc.questions.serving import Load
         from kvcalc.simulate.metrics import parse_slo
         from kvcalc.simulate.planner.candidates import Demand
         from kvcalc.sources import load_model
@@ -191,7 +218,7 @@ class Plan(Traffic, Acceptance):
         model = load_model(self.model)
         if isinstance(self.model, str) and "/" in self.model and self.model in model.aliases:
             model = replace(model, aliases=(self.model, *model.aliases))  # the checkpoint that the command fetches
-        load = Load(**self.given(Traffic))
+        load = self._load(day)
         if load.process in ("closed", "ramp"):
             raise InputError(
                 f"a plan is made for open arrivals, not {load.process}", hint="--arrival poisson", parameter="arrival"
@@ -258,14 +285,21 @@ class Plan(Traffic, Acceptance):
         return Drafting(gamma=self.gamma, tokens_per_pass=expected, model=model)
 
     def _report(
-        self, load: Load, demand: Demand, outcome: Planned, variants: list[Variant], refused: list[str]
+        self,
+        load: Load,
+        demand: Demand,
+        outcome: Planned,
+        variants: list[Variant],
+        refused: list[str],
+        day: DayLoad | None,
     ) -> PlanReport:
         from kvcalc.core.reports.plan import PlanReport
+        from kvcalc.questions.day import day_notes
         from kvcalc.questions.planning import unused_price_notes
         from kvcalc.simulate.planner.told import answer_text, plan_notes, why_lines
 
         first = outcome.options[0] if outcome.options else None
-        day = None if self.day is None or first is None else self._day(first, demand)
+        of_hour = None if load.window_s is None else load.requests
         return PlanReport(
             model=variants[0].deployment.model.name,
             workload=replace(load, rate=demand.traffic.rate_per_s).text,
@@ -275,37 +309,31 @@ class Plan(Traffic, Acceptance):
             options=outcome.options,
             reasons=tuple(f"{card}: {reason}" for card, reason in outcome.reasons.items()),
             why=() if self.why is None else why_lines(self.why, outcome),
-            day=day,
+            day=None if day is None or first is None else self._savings(first, demand, day),
             notes=(
                 *plan_notes(variants, demand, outcome),
-                *_day_notes(day, demand),
+                *(
+                    day_notes(day, planned_per_s=demand.traffic.rate_per_s, simulated=of_hour)
+                    if outcome.options
+                    else ()
+                ),
                 *unused_price_notes(self.price, self.gpu),
                 *refused,
                 *variants[0].deployment.notes,
             ),
         )
 
-    def _day(self, option: PlanOption, demand: Demand) -> DaySavings:
+    def _savings(self, option: PlanOption, demand: Demand, day: DayLoad) -> DaySavings:
         from kvcalc.plan.planner.day import day_savings
-        from kvcalc.questions.planning import day_rates
 
         working = option.replicas - demand.spare
         return day_savings(
-            day_rates(self.day or ""),
+            day,
             capacity_per_s=option.capacity_requests_per_s / working * demand.load_share,
             gpus=-(-option.gpus // option.replicas),  # of one that decodes, with its share of those that prefill
             spare=demand.spare,
             cold_start_s=self.cold_start,
         )
-
-
-def _day_notes(day: DaySavings | None, demand: Demand) -> tuple[str, ...]:
-    """Note a day that is busier than the load that was planned for."""
-    busiest = 0.0 if day is None else max(row.requests_per_s for row in day.rows)
-    if busiest <= demand.traffic.rate_per_s:
-        return ()
-    planned = f"{number_text(demand.traffic.rate_per_s)} requests/s that are planned for"
-    return (f"the day's peak of {number_text(busiest)} requests/s is above the {planned}: raise --rate to confirm it",)
 
 
 def _formats(text: str | None) -> tuple[str | None, ...]:

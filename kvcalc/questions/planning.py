@@ -1,16 +1,13 @@
-"""Inputs of a plan: cards with prices, variants of formats and engines, the load and a day."""
+"""Inputs of a plan: cards with prices, variants of formats and engines, and the load."""
 
 from __future__ import annotations
 
-import csv
 import sys
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvcalc.core.errors import InputError, KvcalcError, UnsupportedError, about
-from kvcalc.core.units import parse_seconds
+from kvcalc.core.errors import InputError, UnsupportedError, about
 from kvcalc.engines.checkpoint import loaded_activations
 from kvcalc.plan.planner.prices import Price, parse_prices, price_of, prices_of_cards
 from kvcalc.plan.planner.space import in_nodes_of, with_scale_out
@@ -27,11 +24,10 @@ if TYPE_CHECKING:
     from kvcalc.simulate.planner.candidates import Drafting, Variant
     from kvcalc.simulate.planner.planned import Asked, Confirming, Outcome
 
-__all__ = ["day_rates", "named_prices", "own_rate", "priced_cards", "simulating", "unused_price_notes", "variants_of"]
+__all__ = ["named_prices", "own_rate", "priced_cards", "simulating", "unused_price_notes", "variants_of"]
 
 # Engines whose memory and command lines are described, and which a plan is made for.
 ENGINES = ("vllm", "sglang", "llama.cpp")
-_MAX_DAY_BYTES = 16 * 2**20
 
 
 def named_prices(text: str | None) -> dict[str, Price]:
@@ -208,41 +204,3 @@ def own_rate(load: Load) -> float:
     if not last_s:
         raise InputError("all requests of the trace come at once: they have no rate", hint="give --rate")
     return len(bodies) / last_s
-
-
-def day_rates(path: str) -> list[tuple[float, float]]:
-    """Return the slices of a day: when each begins in seconds, and its requests a second.
-
-    A CSV file has the columns ``start`` (``3600``, ``1h``, ``01:00``) and ``rate``; without a header the first column
-    is the start where there are two, and hours follow each other where there is one.
-
-    Raises:
-        KvcalcError: a file that cannot be read, or a row that is no slice.
-    """
-    from kvcalc.files import read_text
-
-    text = read_text(Path(path), max_bytes=_MAX_DAY_BYTES, what="a day of traffic")
-    rows = [row for row in csv.reader(StringIO(text)) if row and any(cell.strip() for cell in row)]
-    slices: list[tuple[float, float]] = []
-    for number, row in enumerate(rows, 1):
-        cells = [cell.strip() for cell in row]
-        try:
-            start = _clock(cells[0]) if len(cells) > 1 else 3600.0 * len(slices)
-            rate = float(cells[-1])
-        except (ValueError, KvcalcError):
-            if number == 1:
-                continue
-            raise InputError(f"{','.join(cells)!r} is no slice of a day", where=f"{path}:{number}",
-                             hint="start,rate: 08:00,12.5", parameter="day") from None  # fmt: skip
-        if rate < 0 or (slices and start <= slices[-1][0]):
-            what = "a slice begins after the one before it, with a rate of 0 or more"
-            raise InputError(what, where=f"{path}:{number}", parameter="day")
-        slices.append((start, rate))
-    if not slices or not any(rate for _, rate in slices):
-        raise InputError("the day has no traffic", where=path, hint="start,rate: 08:00,12.5", parameter="day")
-    return slices
-
-
-def _clock(text: str) -> float:
-    hours, colon, minutes = text.partition(":")
-    return 3600.0 * int(hours) + 60.0 * float(minutes) if colon else parse_seconds(text)

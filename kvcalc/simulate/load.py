@@ -46,6 +46,8 @@ class Load:
         trace: a file of requests: Azure's CSV, Mooncake's JSON lines, or any with ``columns``.
         columns: which column of the trace holds what: ``time=ts:ms,prompt=in,output=out,hashes=ids``,
             and ``priority``.
+        window_s: of a trace, only the requests that come from one time to another, in seconds after its first;
+            theirs then count from the first of the two.
         arrival: ``trace`` for the trace's own times; ``poisson``, ``gamma``, ``constant`` or ``ramp`` at ``rate``;
             ``closed`` for users who wait for their answers. Without a trace the default is ``poisson``.
         rate: requests a second; of a ramp, the first. With the trace's own times, they are stretched to it.
@@ -73,6 +75,7 @@ class Load:
 
     trace: str | Path | None = None
     columns: str | None = None
+    window_s: tuple[float, float] | None = None
     arrival: str | None = None
     rate: float | None = None
     last_rate: float | None = None
@@ -124,6 +127,7 @@ class Load:
             "give --trace, or --prompt and --output-tokens",
         )
         yield "columns", not traced and self.columns is not None, "columns are those of a trace", "give --trace"
+        yield "window", not traced and self.window_s is not None, "a window is that of a trace", "give --trace"
         yield (
             "arrival",
             not traced and process == "trace",
@@ -200,7 +204,7 @@ class Load:
     def text(self) -> str:
         """A description in words."""
         requests = (
-            f"trace {Path(self.trace).name}"
+            f"trace {Path(self.trace).name}{self._window_text}"
             if self.trace is not None
             else f"{self.prompt} in, {self.output_tokens} out"
         )
@@ -215,6 +219,13 @@ class Load:
         last = "" if self.last_rate is None else f" to {number_text(self.last_rate)}"
         seed = f", seed {self.seed}" if self.process != "trace" else ""
         return f"{requests}, {when}{rate}{last}{seed}"
+
+    @property
+    def _window_text(self) -> str:
+        if self.window_s is None:
+            return ""
+        begin_s, end_s = self.window_s
+        return f", minute {begin_s / 60:.0f} to {end_s / 60:.0f}"
 
     def at_rate(self, rate: float) -> Self:
         """Return the same load at another rate; a ramp's last rate grows with its first.
@@ -248,7 +259,18 @@ class Load:
             return made if times is None else retimed(made, times)
         if times is None and self.process != "trace":
             times = repeat(0.0)
-        return islice(self.trace_reader(self.trace, columns=self.columns, times=times), self.requests)
+        if self.window_s is None:
+            return islice(self.trace_reader(self.trace, columns=self.columns, times=times), self.requests)
+        inside = self._in_window(self.trace_reader(self.trace, columns=self.columns), *self.window_s)
+        return islice(inside if times is None else retimed(inside, times), self.requests)
+
+    @staticmethod
+    def _in_window(requests: Iterable[Request], begin_s: float, end_s: float) -> Iterator[Request]:
+        for request in requests:
+            if request.arrival_s > end_s:
+                return
+            if request.arrival_s >= begin_s:
+                yield request._replace(arrival_s=request.arrival_s - begin_s)
 
     def kept_bodies(self) -> tuple[Request, ...]:
         """Return the requests of `bodies` as a tuple, all kept in memory.

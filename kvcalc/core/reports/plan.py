@@ -211,6 +211,7 @@ class DaySavings:
 
     Args:
         cold_start_s: time that a replica takes to start; it is paid for from its beginning.
+        end_s: when the last row ends.
         rows: the day.
         peak_gpus: accelerators at the peak.
         valley_gpus: accelerators at the least load.
@@ -220,6 +221,7 @@ class DaySavings:
     """
 
     cold_start_s: float
+    end_s: float
     rows: tuple[DayHour, ...]
     peak_gpus: int
     valley_gpus: int

@@ -6,7 +6,7 @@ import pytest
 
 from kvcalc.core.errors import InputError, ProfileError
 from kvcalc.core.requests import Segment
-from kvcalc.importers.traces import TraceColumns, parse_columns, read_trace
+from kvcalc.importers.traces import TraceColumns, is_trace, parse_columns, read_trace
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
 FIRST = "2023-11-16 18:59:59.9999999,374,44\r\n"
@@ -43,6 +43,36 @@ def test_azure_times_count_from_the_first_request_to_the_last_digit(tmp_path):
 def test_dates_and_numbers_are_times(tmp_path, dates, seconds):
     text = AZURE + "".join(f"{date},1,1\n" for date in dates)
     assert _read(tmp_path, text)[1].arrival_s == seconds
+
+
+@pytest.mark.parametrize(
+    ("times", "seconds"),
+    [
+        (("2024-02-28 23:59:58", "2024-02-29 00:00:01"), [86398.0, 86401.0]),
+        (("2024-05-01T10:00:00+02:00", "2024-05-01T10:00:00+01:00"), [8 * 3600.0, 9 * 3600.0]),
+        (("172801.5", "172804"), [1.5, 4.0]),
+    ],
+)
+def test_times_count_from_midnight_where_that_is_asked_for(tmp_path, times, seconds):
+    found = _read(tmp_path, AZURE + "".join(f"{time},1,1\n" for time in times), since_midnight=True)
+    assert [request.arrival_s for request in found] == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "known"),
+    [
+        (AZURE + FIRST, None, True),
+        (_mooncake(), None, True),
+        ("start,rate\n0,1\n", None, False),
+        ("ts,in,out\n0,1,2\n", None, False),
+        ("ts,in,out\n0,1,2\n", "time=ts,prompt=in,output=out", True),
+        ("start,rate\n0,1\n", "time=ts,prompt=in,output=out", False),
+        ("", None, False),
+    ],
+)
+def test_a_trace_is_known_by_its_first_line(tmp_path, text, columns, known):
+    (tmp_path / "file.csv").write_text(text)
+    assert is_trace(tmp_path / "file.csv", columns=columns) is known
 
 
 def test_requests_may_come_at_the_same_time(tmp_path):

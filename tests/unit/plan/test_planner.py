@@ -9,7 +9,7 @@ from kvcalc.core.errors import InputError
 from kvcalc.core.requests import Request
 from kvcalc.core.workload import Parallel
 from kvcalc.plan.planner.bounds import least_times
-from kvcalc.plan.planner.day import day_savings
+from kvcalc.plan.planner.day import DayLoad, counted_by_hour, day_savings
 from kvcalc.plan.planner.prices import Price, parse_prices, price_of
 from kvcalc.plan.planner.space import across, domain_gpus, in_nodes_of, layouts, with_scale_out
 from kvcalc.plan.planner.traffic import traffic_of
@@ -94,7 +94,7 @@ def test_shared_prefixes_are_not_computed():
 
 
 def test_a_day_pays_for_replicas_while_they_start():
-    slices = [(0.0, 1.0), (12 * 3600.0, 8.0)]
+    slices = DayLoad(slices=((0.0, 1.0), (12 * 3600.0, 8.0)), end_s=86400.0)
     instant = day_savings(slices, capacity_per_s=2.0, gpus=2, spare=0, cold_start_s=0)
     assert [(row.replicas, row.gpus) for row in instant.rows] == [(1, 2), (4, 8)]
     assert instant.gpu_hours == pytest.approx(12 * 2 + 12 * 8)
@@ -105,6 +105,51 @@ def test_a_day_pays_for_replicas_while_they_start():
     assert instant.saved_share > slow.saved_share > 0
     with pytest.raises(InputError, match="cold start"):
         day_savings(slices, capacity_per_s=2.0, gpus=2, spare=0, cold_start_s=-1)
+
+
+def _every(gap_s, begin_s, end_s):
+    return [begin_s + gap_s * number for number in range(round((end_s - begin_s) / gap_s))]
+
+
+def test_requests_of_a_trace_are_counted_by_the_hour_of_the_clock():
+    day = counted_by_hour(
+        [*_every(36, 8.5 * 3600, 9 * 3600), *_every(7.2, 9 * 3600, 10 * 3600), 11 * 3600, 11.75 * 3600]
+    )
+    assert [(begin_s / 3600, round(rate * 3600, 6)) for begin_s, rate in day.slices] == [
+        (8.5, 100),  # 50 in half an hour
+        (9, 500),
+        (10, 0),
+        (11, 2.666667),
+    ]
+    assert (day.end_s, day.peak_requests) == (11.75 * 3600, 500)
+    assert day.busiest_s == (1800, 5400)
+
+
+def test_a_few_minutes_at_an_end_of_a_trace_make_no_hour():
+    burst = _every(0.1, 8.9 * 3600, 8.9 * 3600 + 10)
+    day = counted_by_hour([*burst, *_every(36, 9 * 3600, 10 * 3600), *_every(36, 10 * 3600, 10.25 * 3600 + 36)])
+    assert [begin_s for begin_s, _ in day.slices] == [8.9 * 3600]
+    assert day.peak_per_s == pytest.approx((100 + 100 + 26) / (1.35 * 3600))
+
+
+@pytest.mark.parametrize(
+    ("busiest_h", "first_h", "last_h"),
+    [(30, 0, 23), (6, 5, 23), (60, 13, 36), (50, 12, 35)],
+)
+def test_a_trace_of_days_is_the_day_of_its_busiest_hour(busiest_h, first_h, last_h):
+    # from 5:00 of the first day to 12:00 of the third
+    arrivals = sorted([*_every(600, 5 * 3600, 60 * 3600), *_every(60, busiest_h * 3600, (busiest_h + 1) * 3600)])
+    day = counted_by_hour(arrivals)
+    hours = [round(begin_s / 3600) for begin_s, _ in day.slices]
+    assert (hours[0], hours[-1]) == (first_h, last_h)
+    assert hours == list(range(first_h, last_h + 1))
+    assert day.busiest_s[0] == (busiest_h - 5) * 3600
+
+
+def test_requests_that_come_at_once_make_no_day():
+    for arrivals in ([], [5.0], [5.0, 5.0]):
+        with pytest.raises(InputError, match="no day"):
+            counted_by_hour(arrivals)
 
 
 @pytest.mark.parametrize("card", ["l4", "a100-80gb-pcie"])

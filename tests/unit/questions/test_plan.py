@@ -136,6 +136,7 @@ def test_limits_below_the_bound_are_no_plan(capsys):
         ({"arrival": "closed"}, "closed"),
         ({"why": "b200"}, "b200"),
         ({"day": "missing.csv"}, "missing.csv"),
+        ({"day": "README.md"}, "is no slice of a day"),
         ({"gpu": "h1000"}, "h1000"),
         ({"gpu": "8xh200"}, "--gpu h200 --gpus 8, and in plan --gpus-at-most 8"),
         ({"gpus": "8"}, "plan chooses how many: --gpus-at-most 8"),
@@ -203,6 +204,47 @@ def test_a_day_is_served_by_the_hour(tmp_path):
     hours = 12 * (beyond.day.rows[0].gpus + beyond.day.rows[1].gpus)
     started = beyond.day.rows[1].gpus - beyond.day.rows[0].gpus
     assert beyond.day.gpu_hours == pytest.approx(hours + started * 600 / 3600)
+
+
+def _trace(path, header="TIMESTAMP,ContextTokens,GeneratedTokens"):
+    """Write two hours of requests from 08:00 on, of 400 tokens every 72 s, then of 600 tokens every 18 s."""
+    rows = [(f"2026-03-02 08:{second // 60:02d}:{second % 60:02d}", 400, 20) for second in range(0, 3600, 72)]
+    rows += [(f"2026-03-02 09:{second // 60:02d}:{second % 60:02d}", 600, 20) for second in range(0, 3600, 18)]
+    path.write_text("\n".join([header, *(",".join(map(str, row)) for row in rows)]) + "\n")
+    return str(path)
+
+
+OF_A_DAY = {name: text for name, text in ASKED.items() if name not in ("prompt", "output_tokens", "rate")}
+
+
+def test_a_trace_of_a_day_is_the_load_and_its_hours(tmp_path):
+    asked = {**OF_A_DAY, "confirm": "1", "day": _trace(tmp_path / "log.csv")}
+    found = ask("plan", asked)
+    early, late = found.day.rows
+    assert (early.start_s, late.start_s) == (8 * 3600, 9 * 3600)
+    assert early.requests_per_s == pytest.approx(1 / 72)
+    assert late.requests_per_s == pytest.approx(200 / 3582)
+    assert found.day.fixed_gpu_hours == pytest.approx(late.gpus * 7182 / 3600)
+    # planned for is the second hour: its lengths, at its rate
+    assert "trace log.csv, minute 60 to 120" in found.workload
+    assert found.options[0].command.endswith("--max-model-len 768 --port 8000")
+    assert any("of a day; GPU-hours and savings" in note for note in found.notes)
+    assert not any("is above the" in note for note in found.notes)
+    named = {"columns": "time=ts,prompt=in,output=out", "day": _trace(tmp_path / "other.csv", "ts,in,out")}
+    assert ask("plan", {**asked, **named}).day == found.day
+    few = ask("plan", {**asked, "requests": "150"})
+    assert any("the first 150 of 200 requests of the busiest hour" in note for note in few.notes)
+
+
+def test_a_day_gives_the_rate_of_requests_that_are_described(tmp_path):
+    lengths = {"prompt": "512", "output_tokens": "100", "confirm": "1"}
+    (tmp_path / "day.csv").write_text("start,rate\n00:00,1\n12:00,2.5\n")
+    assert "at 2.50 requests/s" in ask("plan", {**OF_A_DAY, **lengths, "day": str(tmp_path / "day.csv")}).workload
+    named = {"columns": "time=ts,prompt=in,output=out", "day": _trace(tmp_path / "log.csv", "ts,in,out")}
+    assert "512 in, 100 out" in ask("plan", {**OF_A_DAY, **lengths, **named}).workload
+    with pytest.raises(kvcalc.InputError, match="no slice of a day") as error:
+        ask("plan", {**OF_A_DAY, **lengths, "day": named["day"]})  # columns that nobody named
+    assert "--columns" in error.value.hint
 
 
 def test_why_a_card_is_not_the_first_is_said():

@@ -49,6 +49,15 @@ def test_a_trace_is_named_and_keeps_its_times_or_not(trace: Path) -> None:
     assert "poisson arrivals at 2 requests/s, seed 0" in kvcalc.Load(trace=trace, arrival="poisson", rate=2.0).text
 
 
+def test_a_window_of_a_trace_counts_from_its_beginning(trace: Path) -> None:
+    load = kvcalc.Load(trace=trace, window_s=(0.5, 4.0))
+    assert load.text == "trace trace.csv, minute 0 to 0, its own times"
+    assert [(each.arrival_s, each.prompt_tokens) for each in load.bodies()] == [(0.5, 11), (0.5, 11), (3.5, 14)]
+    assert [each.arrival_s for each in load.bodies([7.0, 8.0])] == [7.0, 8.0]
+    assert len(list(replace(load, requests=2).bodies())) == 2
+    assert [each.prompt_tokens for each in replace(load, window_s=(0.0, 0.5)).bodies()] == [10]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -56,6 +65,7 @@ def test_a_trace_is_named_and_keeps_its_times_or_not(trace: Path) -> None:
         ({"prompt": None, "rate": 1.0}, "lengths of requests are not known"),
         ({"output_tokens": None, "rate": 1.0}, "lengths of requests are not known"),
         ({"columns": "time=t,prompt=p,output=o", "rate": 1.0}, "columns are those of a trace"),
+        ({"window_s": (0.0, 1.0), "rate": 1.0}, "a window is that of a trace"),
         ({"arrival": "trace"}, "no trace whose times"),
         ({"arrival": "closed"}, "needs users"),
         ({"arrival": "poisson", "rate": 1.0, "users": 3}, "users wait for answers"),
