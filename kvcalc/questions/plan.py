@@ -159,7 +159,7 @@ class Plan(Traffic, Acceptance):
 
         day = self._day()
         load, demand, variants, refused = self._asked(day)
-        from kvcalc.simulate.planner.confirmed import Bodies
+        from kvcalc.simulate.planner.runs import Bodies
 
         outcome = planned(
             variants,

@@ -12,9 +12,12 @@ from kvcalc.render.manifests import Started, manifest_files
 from kvcalc.simulate.planner.options import words_of
 
 if TYPE_CHECKING:
+    from kvcalc.simulate.planner.candidates import Candidate
     from kvcalc.simulate.planner.confirmed import Confirmed
 
 __all__ = ["write_plan"]
+
+_NODE_GPUS = 8
 
 
 def write_plan(folder: str, confirmed: Confirmed) -> tuple[str, ...]:
@@ -27,36 +30,49 @@ def write_plan(folder: str, confirmed: Confirmed) -> tuple[str, ...]:
     Raises:
         OSError: a file that cannot be written.
     """
-    deployment = confirmed.candidate.deployment
-    hardware = deployment.hardware
-    assert hardware is not None
-    file = needed_checkpoint(deployment.served_by, deployment.model, deployment.asked.weights)
-    letters = "".join(letter if letter.isalnum() else "-" for letter in deployment.model.name.lower())
-    started = [
-        Started(
-            name=f"{letters.strip('-') or 'model'}{f'-{role}' if role else ''}",
-            engine=deployment.served_by,
-            words=words_of(confirmed.candidate, role=role),
-            replicas=replicas,
-            gpus=deployment.parallel.gpus,
-            vendor=hardware.vendor,
-            gpu=hardware.name,
-            local=file.name if file.is_local else "",
-            note=file.note,
-        )
-        for role, replicas in _roles(confirmed)
-    ]
+    roles = _roles(confirmed)
+    started = [_started(candidate, role, replicas) for role, candidate, replicas in roles]
+    node_gpus = min(_node_gpus(candidate) for _, candidate, _ in roles)
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, text in manifest_files(started, node_gpus=max(8, domain_gpus(hardware))).items():
+    for name, text in manifest_files(started, node_gpus=node_gpus).items():
         write_whole(target / name, text.encode())
         written.append(str(target / name))
     return tuple(written)
 
 
-def _roles(confirmed: Confirmed) -> list[tuple[str, int]]:
+def _roles(confirmed: Confirmed) -> list[tuple[str, Candidate, int]]:
     """Return the kinds of engines, and how many of each."""
-    if not confirmed.prefill_replicas:
-        return [("", confirmed.replicas)]
-    return [("prefill", confirmed.prefill_replicas), ("decode", confirmed.replicas)]
+    if confirmed.prefill is None:
+        return [("", confirmed.candidate, confirmed.replicas)]
+    return [
+        ("prefill", confirmed.prefill, confirmed.prefill_replicas),
+        ("decode", confirmed.candidate, confirmed.replicas),
+    ]
+
+
+def _node_gpus(candidate: Candidate) -> int:
+    """Return the accelerators of a node of its card: 8, or as many as its link joins."""
+    assert candidate.deployment.hardware is not None
+    return max(_NODE_GPUS, domain_gpus(candidate.deployment.hardware))
+
+
+def _started(candidate: Candidate, role: str, replicas: int) -> Started:
+    """Return engines of one kind as files start them."""
+    deployment = candidate.deployment
+    hardware = deployment.hardware
+    assert hardware is not None
+    file = needed_checkpoint(deployment.served_by, deployment.model, deployment.asked.weights)
+    letters = "".join(letter if letter.isalnum() else "-" for letter in deployment.model.name.lower())
+    return Started(
+        name=f"{letters.strip('-') or 'model'}{f'-{role}' if role else ''}",
+        engine=deployment.served_by,
+        words=words_of(candidate, role=role),
+        replicas=replicas,
+        gpus=deployment.parallel.gpus,
+        vendor=hardware.vendor,
+        gpu=hardware.name,
+        local=file.name if file.is_local else "",
+        note=file.note,
+    )

@@ -93,7 +93,7 @@ class Metrics(Observer):
     """An observer of one or more replicas that sums up what they do.
 
     Args:
-        usable_blocks: blocks of one replica's cache that can have an owner.
+        usable_blocks: blocks of one replica's cache that can have an owner; their mean, where replicas differ.
         block_size: tokens of a block; nothing where there are several groups of blocks, or states in them, which leaves
             open what is wasted.
         replicas: how many are watched.
@@ -101,7 +101,7 @@ class Metrics(Observer):
     """
 
     def __init__(
-        self, *, usable_blocks: int, block_size: int | None, replicas: int = 1, slo: tuple[Limit, ...] = ()
+        self, *, usable_blocks: float, block_size: int | None, replicas: int = 1, slo: tuple[Limit, ...] = ()
     ) -> None:
         self._blocks, self._block_size, self._replicas = usable_blocks, block_size, replicas
         self._limits = [(OF_REQUEST.index(limit.latency), limit.most_s) for limit in slo if limit.latency in OF_REQUEST]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.ranges import check_between
-from kvcalc.core.reports.simulate import ReplicaRow, RunSoFar, ServerSetup, SimulateReport, limit_text
+from kvcalc.core.reports.simulate import ReplicaRow, RunSoFar, ServerSetup, SimulateReport
 from kvcalc.core.speculation import chain
 from kvcalc.cost.sharding import rank_cache_bytes
 from kvcalc.plan.economics import usd_per_million_tokens
@@ -25,7 +26,7 @@ from kvcalc.simulate.quantiles import RELATIVE_ERROR
 from kvcalc.simulate.scheduler import MAX_WAITING
 from kvcalc.simulate.series import Series
 from kvcalc.simulate.setup import serving_setup
-from kvcalc.simulate.stationary import run_length
+from kvcalc.simulate.stationary import capacity_notes
 from kvcalc.simulate.timer import ConstantTimer, EstimateTimer
 
 if TYPE_CHECKING:
@@ -161,6 +162,8 @@ class ServingRun:
         draft_timer: durations of the draft's steps; a step of constant duration has its drafts in it.
         round_terms: what a round of speculation takes besides its passes, where steps are estimated.
         is_reported: whether there will be a report, which tells what happens over time and on each replica.
+        prefill: the replicas that only prefill, where they are others than those that decode.
+        prefill_timer: durations of their steps.
     """
 
     def __init__(
@@ -173,17 +176,19 @@ class ServingRun:
         draft_timer: StepTimer | None = None,
         round_terms: RoundTerms | None = None,
         is_reported: bool = True,
+        prefill: Deployment | None = None,
+        prefill_timer: StepTimer | None = None,
     ) -> None:
         self.deployment, self.serving = deployment, serving
+        self.prefill = prefill or deployment
         self._calibration = timer.calibration if isinstance(timer, EstimateTimer) else None
         engines = serving.replicas + serving.prefill_replicas
         drafting = None
         if serving.gamma:
             drafter = None if isinstance(timer, ConstantTimer) else draft_timer
             drafting = Drafting(acceptance=serving.read_acceptance(), timer=drafter, terms=round_terms)
-        self.setup: ServingSetup = serving_setup(
-            _with_draft(deployment, serving, draft),
-            timer=timer,
+        make_setup = partial(
+            serving_setup,
             options=serving.options,
             kv_bytes=serving.kv_memory_bytes,
             num_blocks=serving.num_blocks,
@@ -194,15 +199,21 @@ class ServingRun:
             drafting=drafting,
             max_waiting=MAX_WAITING // engines,
         )
+        self.setup: ServingSetup = make_setup(_with_draft(deployment, serving, draft), timer=timer)
+        self._prefill_setup = self.setup if prefill is None else make_setup(prefill, timer=prefill_timer or timer)
         self.limits: tuple[Limit, ...] = () if serving.slo is None else parse_slo(serving.slo)
-        self.usable = self.setup.num_blocks - 1
+        self._usable = [
+            *[self._prefill_setup.num_blocks - 1] * serving.prefill_replicas,
+            *[self.setup.num_blocks - 1] * serving.replicas,
+        ]
+        usable = sum(self._usable) / engines
         groups = self.setup.groups
         block_size = groups[0].block_size if len(groups) == 1 and groups[0].grows else None
-        self.metrics = Metrics(usable_blocks=self.usable, block_size=block_size, replicas=engines, slo=self.limits)
+        self.metrics = Metrics(usable_blocks=usable, block_size=block_size, replicas=engines, slo=self.limits)
         self.each = [
-            ReplicaTotals(usable_blocks=self.usable) for _ in range(engines if engines > 1 and is_reported else 0)
+            ReplicaTotals(usable_blocks=blocks) for blocks in (self._usable if engines > 1 and is_reported else ())
         ]
-        self.series = Series(usable_blocks=self.usable * engines)
+        self.series = Series(usable_blocks=sum(self._usable))
         self.refusals = Refusals()
         self._whole: list[Observer] = [self.metrics, *([self.series] if is_reported else []), self.refusals]
         self._observers: Sequence[Observer] = ()
@@ -237,23 +248,36 @@ class ServingRun:
         own = [engine for each in self._observers if (engine := each.engine(number)) is not None]
         own += self.each[number : number + 1]
         watching = CompositeObserver([observer, *own]) if own else observer
-        return replica(self.setup, watching, exact_steps=self.serving.exact_steps)
+        setup = self._prefill_setup if number < self.serving.prefill_replicas else self.setup
+        return replica(setup, watching, exact_steps=self.serving.exact_steps)
 
     def _transfer(self) -> Transfer:
-        """Return the way of caches from prefill to decode: the network, or else the accelerators' own link."""
-        hardware, rate, latency_s = self.deployment.hardware, self.serving.transfer_bytes_per_s, 0.0
-        if rate is None and hardware is not None:
-            link = hardware.links.get("scale_out") or hardware.links.get("scale_up")
-            if link is not None:
-                rate, latency_s = link.bytes_per_s, link.latency_s or 0.0
+        """Return the way of caches from prefill to decode: the network, or else the accelerators' own link.
+
+        Of two kinds of accelerators the slower link counts.
+        """
+        rate, latency_s = self.serving.transfer_bytes_per_s, 0.0
+        cards = [each.hardware for each in (self.prefill, self.deployment) if each.hardware is not None]
+        links = [card.links.get("scale_out") or card.links.get("scale_up") for card in cards]
+        known = [link for link in links if link is not None]
+        if rate is None and known and len(known) == len(links):
+            slower = min(known, key=lambda link: link.bytes_per_s)
+            rate, latency_s = slower.bytes_per_s, slower.latency_s or 0.0
         if rate is None:
             raise InputError("no link is known that could carry the cache", hint="give --transfer-rate, as 50GB/s")
-        model, formats, parallel = self.deployment.model, self.deployment.formats, self.deployment.parallel
+        model, formats, parallel = self.prefill.model, self.prefill.formats, self.prefill.parallel
         return Transfer(
             bytes_for=lambda tokens: rank_cache_bytes(model, formats, parallel, tokens=tokens, batch=1),
             bytes_per_s=rate,
             latency_s=latency_s,
         )
+
+    def summary(self) -> ServingSummary:
+        """Return the figures of the whole run, over the accelerators and the memory of all replicas."""
+        parts = ((self.prefill, self.serving.prefill_replicas), (self.deployment, self.serving.replicas))
+        gpus = sum(each.parallel.gpus * replicas for each, replicas in parts)
+        memory_bytes = sum(each.memory_bytes * each.parallel.gpus * replicas for each, replicas in parts)
+        return self.metrics.summary(gpus=gpus, memory_bytes=memory_bytes)
 
     def so_far(self, finished: int) -> RunSoFar:
         """Return the series and the count of finished requests while the run goes on."""
@@ -293,15 +317,13 @@ class ServingRun:
                 draft="" if serving.draft is None else str(serving.draft),
                 step_times=serving.step_times,
             ),
-            summary=self._priced(
-                self._known(metrics.summary(gpus=gpus, memory_bytes=deployment.memory_bytes * gpus)), gpus
-            ),
+            summary=self._priced(self._known(self.summary()), gpus),
             replicas=tuple(self._row(number, totals) for number, totals in enumerate(self.each)),
             series=self.series.rows(metrics.last_s),
             percentiles_s={name: tuple(metrics.of[name].quantiles(_PERCENTS)) for name in LATENCIES},
             capacity=capacity,
             notes=(
-                *(() if capacity is None else _capacity_notes(capacity, metrics)),
+                *(() if capacity is None else capacity_notes(capacity, metrics)),
                 *self.refusals.notes(),
                 *self.setup.notes,
                 *self._prefix_notes(),
@@ -362,22 +384,3 @@ def _with_draft(deployment: Deployment, serving: Serving, draft: Deployment | No
         return deployment
     method = "ngram" if draft is None else None
     return with_drafter(deployment, draft, gamma=serving.gamma, method=method)
-
-
-def _capacity_notes(capacity: Capacity, metrics: Metrics) -> tuple[str, ...]:
-    """Note the basis of a search's result."""
-    if not capacity.requests_per_s:
-        return (f"no load keeps {limit_text(capacity.broken)}: requests served one at a time break it",)
-    if capacity.above_requests_per_s is None:
-        return ("the limits held at every rate tried: the load is too short to find where they break",)
-    notes = ["a limit that breaks at one rate is taken to break at every higher one"]
-    if capacity.requests is not None:
-        notes.append(
-            f"each run has {capacity.requests:,} requests, the first of which fill the server and do not count"
-        )
-    elif metrics.requests < run_length().requests:
-        short = (
-            f"{metrics.requests:,} requests are too few for a stationary run, and a longer one breaks limits earlier"
-        )
-        notes.append(f"{short}: --requests {run_length().requests}, or none")
-    return tuple(notes)

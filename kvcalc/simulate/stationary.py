@@ -16,17 +16,18 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvcalc.core.reports.simulate import QUANTILES, SERVED_RATE
+from kvcalc.core.reports.simulate import QUANTILES, SERVED_RATE, limit_text
 from kvcalc.simulate.metrics import OF_REQUEST, latencies
 from kvcalc.simulate.observers import Observer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kvcalc.core.reports.simulate import Capacity
     from kvcalc.simulate.metrics import Limit, Metrics
     from kvcalc.simulate.observers import Served
 
-__all__ = ["BrokenOffError", "Measured", "RunLength", "StationaryPart", "run_length"]
+__all__ = ["BrokenOffError", "Measured", "RunLength", "StationaryPart", "capacity_notes", "run_length"]
 
 # Requests that count: with 5,000 independent ones, 95 % of the values of a p95 lie within its p94.4 to p95.6.
 _MIN_MEASURED = 5_000
@@ -289,3 +290,27 @@ def _error(means: Sequence[float]) -> float:
     """Return the standard error of the mean of batches."""
     mean = math.fsum(means) / len(means)
     return math.sqrt(math.fsum((each - mean) ** 2 for each in means) / (len(means) - 1) / len(means))
+
+
+def capacity_notes(capacity: Capacity, metrics: Metrics) -> tuple[str, ...]:
+    """Note the basis of a search's result.
+
+    Args:
+        capacity: the result.
+        metrics: of the run at its rate.
+    """
+    if not capacity.requests_per_s:
+        return (f"no load keeps {limit_text(capacity.broken)}: requests served one at a time break it",)
+    if capacity.above_requests_per_s is None:
+        return ("the limits held at every rate tried: the load is too short to find where they break",)
+    notes = ["a limit that breaks at one rate is taken to break at every higher one"]
+    if capacity.requests is not None:
+        notes.append(
+            f"each run has {capacity.requests:,} requests, the first of which fill the server and do not count"
+        )
+    elif metrics.requests < run_length().requests:
+        short = (
+            f"{metrics.requests:,} requests are too few for a stationary run, and a longer one breaks limits earlier"
+        )
+        notes.append(f"{short}: --requests {run_length().requests}, or none")
+    return tuple(notes)

@@ -43,21 +43,40 @@ class Role:
 
     Args:
         replicas: engines.
+        gpu: the accelerator.
         gpus: their GPUs, all together.
         tensor_parallel: ranks that split every layer.
         pipeline_parallel: stages that split the layers.
         expert_parallel: ranks that share out the experts.
         data_parallel: copies of the attention part.
+        options: options that they are started with, likewise.
         command: what starts one of them.
     """
 
     replicas: int
+    gpu: str
     gpus: int
     tensor_parallel: int
     pipeline_parallel: int
     expert_parallel: int
     data_parallel: int
+    options: Mapping[str, Any]
     command: str
+
+    @property
+    def parallel_sizes(self) -> dict[str, int]:
+        """Ways in which a replica is spread, by their usual short names; none for one GPU."""
+        return _parallel_sizes(self)
+
+
+def _parallel_sizes(replica: Role | PlanOption) -> dict[str, int]:
+    sizes = {
+        "TP": replica.tensor_parallel,
+        "PP": replica.pipeline_parallel,
+        "EP": replica.expert_parallel,
+        "DP": replica.data_parallel,
+    }
+    return {name: size for name, size in sizes.items() if size > 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +85,7 @@ class PlanOption:
 
     Args:
         rank: 1 for the recommended one.
-        gpu: the accelerator.
+        gpu: the accelerator; of those that decode, where others prefill.
         gpus: accelerators of all replicas, those that only prefill among them.
         replicas: engines that requests are dealt to.
         tensor_parallel: ranks that split every layer, of each replica.
@@ -160,13 +179,14 @@ class PlanOption:
     @property
     def parallel_sizes(self) -> dict[str, int]:
         """Ways in which a replica is spread, by their usual short names; none for one GPU."""
-        sizes = {
-            "TP": self.tensor_parallel,
-            "PP": self.pipeline_parallel,
-            "EP": self.expert_parallel,
-            "DP": self.data_parallel,
-        }
-        return {name: size for name, size in sizes.items() if size > 1}
+        return _parallel_sizes(self)
+
+    @property
+    def rented(self) -> str:
+        """The accelerators in words: ``4 x h200``, ``2 x h200 + 1 x l40s`` where others prefill."""
+        if self.prefill is None or self.prefill.gpu == self.gpu:
+            return f"{self.gpus} x {self.gpu}"
+        return f"{self.gpus - self.prefill.gpus} x {self.gpu} + {self.prefill.gpus} x {self.prefill.gpu}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from kvcalc.render.tables import facts, grid, heading, note_lines
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kvcalc.core.reports.plan import DaySavings, Interval, PlanOption, PlanReport
+    from kvcalc.core.reports.plan import DaySavings, Interval, PlanOption, PlanReport, Role
     from kvcalc.render.charts import Spec
     from kvcalc.render.layout import Grid, Part
 
@@ -105,12 +105,16 @@ def _legend(report: PlanReport) -> list[Part]:
     return [Text(f"{star}{alike}"), *faster, bound]
 
 
+def _layout(replica: PlanOption | Role) -> str:
+    return " ".join(f"{name}{size}" for name, size in replica.parallel_sizes.items()) or "TP1"
+
+
 def _row(option: PlanOption) -> list[str]:
-    layout = " ".join(f"{name}{size}" for name, size in option.parallel_sizes.items()) or "TP1"
+    layout = _layout(option) if option.prefill is None else f"{_layout(option.prefill)}+{_layout(option)}"
     drafted = f" +{option.draft or 'ngram'}" if option.gamma else ""
     return [
         f"{option.rank}{'*' if option.pareto else ''}",
-        f"{option.gpus} x {option.gpu}",
+        option.rented,
         str(option.replicas) if option.prefill is None else f"{option.prefill.replicas}+{option.replicas}",
         f"{option.engine} {layout}{drafted}",
         f"{option.weights}, KV {option.kv_dtype}",
@@ -200,7 +204,7 @@ def spec(report: PlanReport) -> Spec:
         {
             x.field: option.usd_per_hour if priced else option.gpus,
             y.field: option.tpot_p95_s / MILLISECOND,
-            "option": f"{option.gpus} x {option.gpu}, TP {option.tensor_parallel}",
+            "option": f"{option.rented}, TP {option.tensor_parallel}",
             "TTFT p95, ms": round(option.ttft_p95_s / MILLISECOND, 1),
             "carries, requests/s": round(option.capacity_requests_per_s, 2),
             "binds": limit_text(option.binds) or "nothing found",

@@ -156,8 +156,12 @@ class Candidate:
 
     def cost(self, replicas: int | None = None) -> tuple[float, int]:
         """Return dollars an hour, or GPUs where there is no price; and GPUs."""
-        gpus = self.deployment.parallel.gpus * (self.replicas if replicas is None else replicas)
+        gpus = self.gpus(self.replicas if replicas is None else replicas)
         return self.variant.cost(gpus), gpus
+
+    def gpus(self, replicas: int) -> int:
+        """Return the accelerators of so many replicas."""
+        return self.deployment.parallel.gpus * replicas
 
 
 @dataclass(slots=True)

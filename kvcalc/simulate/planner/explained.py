@@ -28,7 +28,10 @@ def explain_plan(confirmed: Confirmed, demand: Demand) -> tuple[ExplainedStep, .
     working = confirmed.replicas - demand.spare
     calibration = candidate.variant.calibration
     source = "bounds without overlap" if calibration is None else f"calibration {calibration.name}"
-    cost, gpus = candidate.cost(confirmed.replicas)
+    cost, gpus = confirmed.cost()
+    ranks, prefill = f"{confirmed.replicas} * {candidate.deployment.parallel.gpus}", confirmed.prefill
+    if prefill is not None:
+        ranks += f" + {confirmed.prefill_replicas} * {prefill.deployment.parallel.gpus}"
     added = f"{state.added_s!r} * {state.running} / {outputs!r}"
     one = confirmed.capacity_per_s / candidate.copies
     load = f"load {traffic.rate_per_s:g} requests/s, at most {demand.load_share:g} of the capacity"
@@ -67,8 +70,8 @@ def explain_plan(confirmed: Confirmed, demand: Demand) -> tuple[ExplainedStep, .
         ),
         _step(
             "gpus",
-            "replicas x GPUs of each",
-            f"{confirmed.replicas} * {candidate.deployment.parallel.gpus}",
+            "replicas x GPUs of each" + ("" if prefill is None else ", of those that decode and of those that prefill"),
+            ranks,
             float(gpus),
             "",
         ),

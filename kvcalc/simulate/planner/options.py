@@ -72,12 +72,14 @@ def option_of(confirmed: Confirmed, demand: Demand, *, api_usd_per_million_token
     candidate, traffic, summary = confirmed.candidate, demand.traffic, confirmed.summary
     deployment = candidate.deployment
     names, parallel = format_names(deployment.formats), deployment.parallel
-    cost, gpus = candidate.cost(confirmed.replicas + confirmed.prefill_replicas)
+    cost, gpus = confirmed.cost()
     usd = None if candidate.variant.price is None else cost
     working = confirmed.replicas - demand.spare
     calibration = candidate.variant.calibration
     drafting = candidate.variant.drafting
-    power = deployment.power_w
+    power_w = _power_w(confirmed)
+    prefiller = confirmed.prefill or candidate
+    prompts = prefiller.variant.calibration
     break_even, dear = _break_even(confirmed, demand, api_usd_per_million_tokens)
     return PlanOption(
         rank=0,
@@ -100,7 +102,7 @@ def option_of(confirmed: Confirmed, demand: Demand, *, api_usd_per_million_token
         usd_per_month=None if usd is None else usd * HOURS_PER_MONTH,
         usd_per_million_output_tokens=None if usd is None else _per_output(usd, demand),
         usd_per_million_tokens=None if usd is None else _shared_out(usd, confirmed, demand, working),
-        joules_per_output_token=None if power is None else power * gpus / (traffic.rate_per_s * traffic.output_tokens),
+        joules_per_output_token=None if power_w is None else power_w / (traffic.rate_per_s * traffic.output_tokens),
         cheaper_than_api_from_requests_per_s=break_even,
         ttft_s=_chosen(summary.ttft_s),
         tpot_s=_chosen(summary.tpot_s),
@@ -108,8 +110,8 @@ def option_of(confirmed: Confirmed, demand: Demand, *, api_usd_per_million_token
         ttft_p95_s=summary.ttft_s["p95"],
         tpot_p95_s=summary.tpot_s["p95"],
         ttft_p95_interval=None
-        if calibration is None
-        else _interval(summary.ttft_s["p95"], calibration.of_phase("prefill", is_mixture=deployment.model.is_mixture)),
+        if prompts is None
+        else _interval(summary.ttft_s["p95"], prompts.of_phase("prefill", is_mixture=deployment.model.is_mixture)),
         tpot_p95_interval=None
         if calibration is None
         else _interval(summary.tpot_s["p95"], calibration.of_phase("decode", is_mixture=deployment.model.is_mixture)),
@@ -124,7 +126,7 @@ def option_of(confirmed: Confirmed, demand: Demand, *, api_usd_per_million_token
         limiter=max(summary.limiter_shares, key=lambda name: summary.limiter_shares[name], default=""),
         confirmed=confirmed.holds,
         pareto=True,
-        calibration="" if calibration is None else calibration.name,
+        calibration="" if calibration is None or prompts is None else calibration.name,
         command=command_text(words_of(candidate, role="decode" if confirmed.prefill_replicas else "")),
         notes=(*_notes(confirmed), *dear),
     )
@@ -141,7 +143,7 @@ def _break_even(confirmed: Confirmed, demand: Demand, api_usd: float | None) -> 
     tokens = traffic.prompt_tokens + traffic.output_tokens
     working, apart = confirmed.replicas - demand.spare, confirmed.prefill_replicas
     for times in range(1, _MAX_TIMES + 1):
-        usd, _ = candidate.cost(times * working + demand.spare + times * apart)
+        usd, _ = confirmed.cost(times * working + demand.spare, times * apart)
         rate = break_even_rate(usd_per_hour=usd, usd_per_million_tokens=api_usd, tokens=tokens)
         carried = times * working * confirmed.capacity_per_s * demand.load_share
         if rate <= carried:
@@ -155,18 +157,30 @@ def _break_even(confirmed: Confirmed, demand: Demand, api_usd: float | None) -> 
 
 def _prefill(confirmed: Confirmed) -> Role | None:
     """Return the engines that only prefill, where there are some."""
-    if not confirmed.prefill_replicas:
+    if confirmed.prefill is None:
         return None
-    parallel = confirmed.candidate.deployment.parallel
+    deployment = confirmed.prefill.deployment
+    parallel = deployment.parallel
     return Role(
         replicas=confirmed.prefill_replicas,
-        gpus=confirmed.prefill_replicas * parallel.gpus,
+        gpu=deployment.hardware.name if deployment.hardware is not None else "",
+        gpus=confirmed.prefill.gpus(confirmed.prefill_replicas),
         tensor_parallel=parallel.tensor,
         pipeline_parallel=parallel.pipeline,
         expert_parallel=parallel.expert,
         data_parallel=parallel.data,
-        command=command_text(words_of(confirmed.candidate, role="prefill")),
+        options=_given(confirmed.prefill),
+        command=command_text(words_of(confirmed.prefill, role="prefill")),
     )
+
+
+def _power_w(confirmed: Confirmed) -> float | None:
+    """Return the rated power of all accelerators; none where a card's is not known."""
+    parts = [(confirmed.candidate, confirmed.replicas)]
+    parts += [] if confirmed.prefill is None else [(confirmed.prefill, confirmed.prefill_replicas)]
+    rated = [(one.deployment.power_w, one.gpus(replicas)) for one, replicas in parts]
+    known = [power_w * gpus for power_w, gpus in rated if power_w is not None]
+    return sum(known) if len(known) == len(rated) else None
 
 
 def _given(candidate: Candidate) -> dict[str, Any]:
@@ -194,13 +208,18 @@ def _per_output(usd: float, demand: Demand) -> float:
 def _shared_out(usd: float, confirmed: Confirmed, demand: Demand, working: int) -> TokenPrices:
     """Share the price out by the time that prompts add to steps and the time that decoding takes, at the load.
 
-    Found tokens cost what attending to them adds to the prompt's own steps.
+    Found tokens cost what attending to them adds to the prompt's own steps. Engines that only prefill are the price of
+    prompts, and those that only decode of the tokens that are generated.
     """
     traffic = demand.traffic
     rate = traffic.rate_per_s / (working * confirmed.candidate.copies)
     state = confirmed.candidate.state_at(rate)
-    added, decoded = rate * state.added_s, rate * traffic.output_tokens * state.decode_s / max(state.running, 1)
-    share = added / (added + decoded)
+    if confirmed.prefill is None:
+        added, decoded = rate * state.added_s, rate * traffic.output_tokens * state.decode_s / max(state.running, 1)
+        share = added / (added + decoded)
+    else:
+        state = confirmed.prefill.state
+        share = confirmed.prefill.cost(confirmed.prefill_replicas)[0] / usd
     found_share = state.found_s / state.added_s if state.added_s else 0.0
     found_s, computed_s = traffic.rate_per_s * traffic.hit_tokens, traffic.rate_per_s * traffic.computed_tokens
     return TokenPrices(
@@ -215,17 +234,19 @@ def _shared_out(usd: float, confirmed: Confirmed, demand: Demand, working: int) 
 def _notes(confirmed: Confirmed) -> tuple[str, ...]:
     candidate = confirmed.candidate
     notes = list(confirmed.notes)
-    hardware, engine = candidate.deployment.hardware, candidate.deployment.served_by
-    if candidate.variant.calibration is None and hardware is not None:
-        caveat = "its times are bounds without overlap, and a real run needs more"
-        notes.append(f"no calibration of {engine} on {hardware.name}: {caveat}")
-    if candidate.variant.calibration is not None:
-        notes += few_measurements(candidate.variant.calibration, candidate.deployment.model, "decode", "prefill")
+    engine, prefill = candidate.deployment.served_by, confirmed.prefill
+    for one in (candidate, *([] if prefill is None else [prefill])):
+        hardware, calibration = one.deployment.hardware, one.variant.calibration
+        if calibration is None and hardware is not None:
+            caveat = "its times are bounds without overlap, and a real run needs more"
+            notes.append(f"no calibration of {engine} on {hardware.name}: {caveat}")
+        if calibration is not None:
+            notes += few_measurements(calibration, one.deployment.model, "decode", "prefill")
     file = needed_checkpoint(engine, candidate.deployment.model, candidate.deployment.asked.weights)
     notes += [file.note] * bool(file.note)
     if candidate.deployment.parallel.pipeline > 1:
         notes.append("pipeline stages are simulated one batch at a time: a real run has several under way")
-    return tuple(notes)
+    return tuple(dict.fromkeys(notes))
 
 
 @dataclass(frozen=True, slots=True)

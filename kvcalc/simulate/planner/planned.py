@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kvcalc.core.errors import InputError, UnsupportedError
 from kvcalc.core.reports.plan import PlanCounts
+from kvcalc.simulate.planner.apart import Pair, pairs_of
 from kvcalc.simulate.planner.confirmed import confirm, confirm_apart
 from kvcalc.simulate.planner.options import option_of, ranked_options
 from kvcalc.simulate.planner.ranked import rank
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
     from kvcalc.core.reports.plan import PlanOption
     from kvcalc.simulate.planner.candidates import Candidate, Demand, Ranking, Variant
-    from kvcalc.simulate.planner.confirmed import Bodies, Confirmed
+    from kvcalc.simulate.planner.confirmed import Confirmed
+    from kvcalc.simulate.planner.runs import Bodies
 
 __all__ = ["MAX_SIMULATED", "Asked", "Outcome", "Planned", "in_order", "planned", "simulated"]
 
@@ -27,23 +29,21 @@ _MORE = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Candidates that the simulator is asked about one after the other, until one of them holds.
+    """Candidates, or pairs of them, that the simulator is asked about one after the other, until one of them holds.
 
     Args:
         number: their place among those that are asked about.
-        candidates: one, or several of a card.
+        candidates: one, or several of a card; pairs where prefill and decode run on replicas of their own.
         demand: what a plan must do.
         bodies: the requests.
         slo: the limits as text.
-        apart: whether prefill and decode run on replicas of their own.
     """
 
     number: int
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[Candidate, ...] | tuple[Pair, ...]
     demand: Demand
     bodies: Bodies
     slo: str
-    apart: bool = False
 
 
 class Outcome(NamedTuple):
@@ -122,7 +122,7 @@ def planned(
     simulations = _Simulations(demand, bodies, slo, confirming, progress)
     by_card = simulations.confirmed({card: _worth_asking(own[card])[: each + _MORE] for card in cards}, each)
     if apart:
-        simulations.split(by_card)
+        simulations.split(by_card, own)
     reasons = {}
     for card in (card for card in cards if not by_card[card]):
         unasked = f"none of its layouts was simulated: a plan simulates {MAX_SIMULATED} at most" if own[card] else ""
@@ -194,27 +194,34 @@ class _Simulations:
                 else:
                     by_card[card].append(confirmed)
 
-    def split(self, by_card: Mapping[str, list[Confirmed]]) -> None:
-        """Add for each card the first of the candidates that can, with prefill and decode on replicas of their own."""
-        cards = [card for card, own in by_card.items() if own][: MAX_SIMULATED - self.made]
-        able = [tuple(one.candidate for one in by_card[card] if _can_split(one.candidate)) for card in cards]
-        for card, (confirmed, _) in zip(cards, self._run(able, apart=True), strict=True):
+    def split(self, by_card: Mapping[str, list[Confirmed]], ranked: Mapping[str, Sequence[Candidate]]) -> None:
+        """Add for each card that decodes the first pair that holds, with prefill on replicas of their own.
+
+        Args:
+            by_card: the confirmed candidates of each card, to which pairs are added.
+            ranked: all candidates of each card.
+        """
+        pool = [one for own in ranked.values() for one in own]
+        pairs = {
+            card: pairs_of(own, pool, (one.candidate for one in by_card[card]), self._demand)
+            for card, own in ranked.items()
+        }
+        cards = [card for card, each in pairs.items() if each][: MAX_SIMULATED - self.made]
+        for card, (confirmed, _) in zip(cards, self._run([pairs[card] for card in cards]), strict=True):
             by_card[card] += [] if confirmed is None else [confirmed]
 
-    def _run(self, candidates: Sequence[tuple[Candidate, ...]], *, apart: bool = False) -> list[_Result]:
+    def _run(self, candidates: Sequence[tuple[Candidate, ...] | tuple[Pair, ...]]) -> list[_Result]:
         """Return each candidate confirmed, or the reason that it is not, in their order."""
-        # the steady states stay here: a simulation does not ask for them, and they do not go to other processes
         tasks = [
-            Asked(number=number, candidates=tuple(replace(one, steady=None) for one in each), demand=self._demand,
-                  bodies=self._bodies, slo=self._slo, apart=apart)
+            Asked(number=number, candidates=_to_send(each), demand=self._demand, bodies=self._bodies, slo=self._slo)
             for number, each in enumerate(candidates)
-        ]  # fmt: skip
+        ]
         results: dict[int, _Result] = {}
         for task, (index, confirmed, why) in self._confirming(simulated, tasks):
             self.made += 1
             if self._progress is not None:
                 self._progress(self.made, 0)
-            whole = confirmed and replace(confirmed, candidate=candidates[task.number][index])
+            whole = confirmed and _with_steady(confirmed, candidates[task.number][index])
             results[task.number] = whole, why
         return [results[number] for number in range(len(tasks))]
 
@@ -222,23 +229,39 @@ class _Simulations:
 def simulated(asked: Asked) -> Outcome:
     """Return the first candidate that holds in the simulator, or why none does."""
     demand, last = asked.demand, Outcome(0, None)
-    for index, candidate in enumerate(asked.candidates):
+    candidates: tuple[Candidate | Pair, ...] = asked.candidates
+    for index, candidate in enumerate(candidates):
         try:
-            made = (confirm_apart if asked.apart else confirm)(candidate, demand, asked.bodies, slo=asked.slo)
+            if isinstance(candidate, Pair):
+                made = confirm_apart(candidate, demand, asked.bodies, slo=asked.slo)
+            else:
+                made = confirm(candidate, demand, asked.bodies, slo=asked.slo)
         except (InputError, UnsupportedError) as error:
             last = Outcome(index, None, error.what)
             continue
         if made is not None and made.holds:
             return Outcome(index, made)
         broken = f"the simulator's load breaks the limits on the {demand.max_gpus:,} GPUs of --gpus-at-most"
-        return Outcome(index, None, broken)
+        last = Outcome(index, None, broken)
     return last
 
 
-def _can_split(candidate: Candidate) -> bool:
-    """Whether prefill and decode of a candidate can be simulated on replicas of their own."""
-    served = candidate.deployment.served_by == "vllm"
-    return served and candidate.copies == 1 and candidate.variant.drafting is None
+def _to_send(candidates: tuple[Candidate, ...] | tuple[Pair, ...]) -> tuple[Any, ...]:
+    """Return candidates without their steady states: no simulation asks for them, and they stay in this process."""
+
+    def bare(one: Candidate | Pair) -> Candidate | Pair:
+        return (
+            Pair(*(replace(part, steady=None) for part in one)) if isinstance(one, Pair) else replace(one, steady=None)
+        )
+
+    return tuple(map(bare, candidates))
+
+
+def _with_steady(confirmed: Confirmed, asked: Candidate | Pair) -> Confirmed:
+    """Return what was confirmed with the candidates that were asked about, steady states included."""
+    if isinstance(asked, Pair):
+        return replace(confirmed, candidate=asked.decode, prefill=asked.prefill)
+    return replace(confirmed, candidate=asked)
 
 
 def _card(hardware: object) -> str:
@@ -253,6 +276,7 @@ def _key(option: PlanOption) -> tuple[object, ...]:
         option.kv_dtype,
         option.gamma,
         option.command,
+        option.prefill and (option.prefill.gpu, option.prefill.command),
         option.expert_parallel,
     )
 

@@ -12,14 +12,14 @@ from kvcalc.plan.formats import format_names
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kvcalc.core.reports.plan import PlanOption
+    from kvcalc.core.reports.plan import PlanOption, Role
     from kvcalc.simulate.planner.candidates import Demand, Variant
     from kvcalc.simulate.planner.planned import Planned
 
 __all__ = ["answer_text", "layout_text", "plan_notes", "why_lines"]
 
 
-def layout_text(option: PlanOption) -> str:
+def layout_text(option: PlanOption | Role) -> str:
     """Return the spread of a replica: ``TP 2``."""
     return " ".join(f"{name} {size}" for name, size in option.parallel_sizes.items()) or "TP 1"
 
@@ -35,13 +35,14 @@ def answer_text(outcome: Planned, demand: Demand) -> str:
     first = outcome.options[0]
     usd = first.usd_per_month
     price = "" if usd is None else f", {usd_text(usd)} a month"
-    apart = "" if first.prefill is None else f" that decode and {first.prefill.replicas} that prefill"
-    replicas = f"{counted(first.replicas, 'replica')}{apart} of {first.engine} at {layout_text(first)}"
+    replicas = f"{counted(first.replicas, 'replica')} of {first.engine} at {layout_text(first)}"
+    if first.prefill is not None:
+        replicas += f" to decode and {first.prefill.replicas} at {layout_text(first.prefill)} to prefill"
     spare = f", {demand.spare} of them to spare" if demand.spare else ""
     at_least = "" if first.binds else "at least "
     breaks = "" if first.holds_at_high_end is not False else " At the interval's high end a limit breaks."
     return (
-        f"Rent {first.gpus} x {first.gpu}: {replicas}{spare}{price}. It carries "
+        f"Rent {first.rented}: {replicas}{spare}{price}. It carries "
         f"{at_least}{number_text(first.capacity_requests_per_s)} requests/s within the limits, "
         f"{at_least}{first.margin:.0%} of it free.{breaks}"
     )
@@ -70,7 +71,7 @@ def why_lines(card: str, outcome: Planned) -> tuple[str, ...]:
         more = best.usd_per_hour / first.usd_per_hour - 1
         lines.append(f"{best.gpu} costs {usd_text(best.usd_per_hour)} an hour, {more:.0%} more than {first.gpu}")
     elif best.gpus > first.gpus:
-        lines.append(f"{best.gpus} x {best.gpu} are needed, where {first.gpus} x {first.gpu} do")
+        lines.append(f"{best.rented} are needed, where {first.rented} do")
     binds = f"; {limit_text(best.binds)} binds" if best.binds else ""
     each, theirs = (option.capacity_requests_per_s / option.gpus for option in (best, first))
     lines.append(

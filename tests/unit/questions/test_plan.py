@@ -297,6 +297,12 @@ def test_prefill_and_decode_apart_are_a_pair_of_commands():
     assert '"kv_producer"' in pair.prefill.command
     assert pair.ttft_p95_s <= 0.5
     assert 0.2 <= pair.margin < 1
+    prices, prefill = pair.usd_per_million_tokens, pair.prefill
+    assert prefill.gpu == "h100-sxm"
+    assert pair.rented == f"{pair.gpus} x h100-sxm"
+    # engines that prefill are the price of prompts, the others of what is generated
+    assert prices.input_usd * 30 * 512 * 3600 / 1e6 == pytest.approx(2 * prefill.gpus)
+    assert prices.output_usd * 30 * 100 * 3600 / 1e6 == pytest.approx(2 * (pair.gpus - prefill.gpus))
 
 
 def test_what_a_plan_carries_is_served_as_fast_as_it_comes():

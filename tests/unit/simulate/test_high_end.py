@@ -1,6 +1,6 @@
 """Steps at the high end of an interval: each kind by its own."""
 
-from kvcalc.simulate.planner.confirmed import Slowed
+from kvcalc.simulate.planner.runs import Slowed
 
 
 class Fixed:
