@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kvcalc.engines.commands import needed_checkpoint
 from kvcalc.files import write_whole
 from kvcalc.plan.planner.space import domain_gpus
-from kvcalc.render.manifests import Started, manifest_files
+from kvcalc.render.manifests import Started, manifest_files, service_name
 from kvcalc.simulate.planner.options import words_of
 
 if TYPE_CHECKING:
@@ -64,9 +64,8 @@ def _started(candidate: Candidate, role: str, replicas: int) -> Started:
     hardware = deployment.hardware
     assert hardware is not None
     file = needed_checkpoint(deployment.served_by, deployment.model, deployment.asked.weights)
-    letters = "".join(letter if letter.isalnum() else "-" for letter in deployment.model.name.lower())
     return Started(
-        name=f"{letters.strip('-') or 'model'}{f'-{role}' if role else ''}",
+        name=f"{service_name(deployment.model.name)}{f'-{role}' if role else ''}",
         engine=deployment.served_by,
         words=words_of(candidate, role=role),
         replicas=replicas,

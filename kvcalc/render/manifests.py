@@ -10,7 +10,7 @@ from kvcalc.engines.commands import PORT, command_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Started", "manifest_files"]
+__all__ = ["Started", "manifest_files", "service_name"]
 
 # Images by their usual names; a tag is the user's choice. Sources: docs.vllm.ai, deployment/docker (CUDA and ROCm);
 # rocm.docs.amd.com, inference/sglang (SGLang on ROCm); llama.cpp, docs/docker.md.
@@ -30,6 +30,8 @@ _ROUTER_IMAGE = "nginx:1.29"
 _ENTRY = {"vllm": 2, "sglang": 0, "llama.cpp": 1}
 _RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "intel": "gpu.intel.com/i915"}
 _MODELS = "/models"
+# Letters of a model's name: with what follows it, such as -prefill-replicas, a label has at most 63.
+_MAX_NAME = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,19 @@ def manifest_files(started: Sequence[Started], *, node_gpus: int) -> dict[str, s
     return files
 
 
+def service_name(model: str) -> str:
+    """Return a model's name as a Service may have it: lower-case letters, digits and hyphens, a letter first.
+
+    Source: Kubernetes, Object Names and IDs (RFC 1035 label names).
+
+    >>> service_name("llama3.1-8b"), service_name("7b_chat")
+    ('llama3-1-8b', 'model-7b-chat')
+    """
+    letters = "".join(each if each.isascii() and each.isalnum() else "-" for each in model.lower()).strip("-")
+    letters = letters if letters[:1].isalpha() else f"model-{letters}"
+    return letters[:_MAX_NAME].strip("-")
+
+
 def _is_routed(started: Sequence[Started]) -> bool:
     return len(started) == 1 and started[0].replicas > 1
 
@@ -109,6 +124,16 @@ def _apart_comment(started: Sequence[Started]) -> str:
     return (
         "# A proxy sends each request to an engine that prefills, and then to one that decodes: llm-d, Dynamo or the\n"
         "# engine's own router. It is not in this file.\n"
+    ) + _nodes_comment(started)
+
+
+def _nodes_comment(started: Sequence[Started]) -> str:
+    """Say that engines on different cards need nodes of their own."""
+    if len({each.gpu for each in started}) == 1:
+        return ""
+    return (
+        "# The cards are of two kinds: start each engine on a host of its card; in Kubernetes give each Deployment a\n"
+        "# nodeSelector, such as nvidia.com/gpu.product.\n"
     )
 
 
