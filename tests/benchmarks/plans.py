@@ -37,7 +37,7 @@ CASES: dict[str, dict[str, Any]] = {
 def ranked(name: str, case: dict[str, Any]) -> Ranking:
     """Rank a case, print what it took, and return it."""
     before_s = time.process_time()
-    _, demand, variants, _ = Plan(**_LOAD, **case)._asked()  # noqa: SLF001  the search without its simulations
+    _, demand, variants, _ = Plan(**_LOAD, **case)._asked(None)  # noqa: SLF001  the search without its simulations
     made_s = time.process_time() - before_s
     found = rank(variants, demand)
     taken_s = time.process_time() - before_s
