@@ -91,7 +91,7 @@ _Hour = tuple[float, float, int]
 
 
 def _whole_hours(counts: dict[int, int], first_s: float, last_s: float) -> list[_Hour]:
-    """Return when each hour of a trace begins and ends, and its requests, with scraps at the ends joined."""
+    """Return beginning, end and requests of each hour of a trace, with scraps at the ends joined."""
     numbers = range(min(counts), max(counts) + 1)
     bounds = [first_s, *(number * SECONDS_PER_HOUR for number in numbers[1:]), last_s]
     spans = zip(numbers, pairwise(bounds), strict=True)

@@ -258,7 +258,7 @@ def _to_send(candidates: tuple[Candidate, ...] | tuple[Pair, ...]) -> tuple[Any,
 
 
 def _with_steady(confirmed: Confirmed, asked: Candidate | Pair) -> Confirmed:
-    """Return what was confirmed with the candidates that were asked about, steady states included."""
+    """Put the candidates that were asked about, with their steady states, back into a result."""
     if isinstance(asked, Pair):
         return replace(confirmed, candidate=asked.decode, prefill=asked.prefill)
     return replace(confirmed, candidate=asked)
