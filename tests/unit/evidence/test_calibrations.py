@@ -250,3 +250,13 @@ def test_a_fit_of_shipped_records_is_the_same_twice() -> None:
     first, second = (fit_families(cases, family).calibrations for _ in range(2))
     assert first == second
     assert first[0].reach["matrix:int8"].bandwidth_share > 0.6
+
+
+@pytest.mark.parametrize(("weights", "short", "deep"), [
+    ("iq4_nl", 14.29, 13.33), ("q4_1", 13.53, 12.40), ("q3_k_m", 12.63, 11.89),
+])  # fmt: skip
+def test_a_long_cache_on_apple_adds_the_time_that_was_measured(weights: str, short: float, deep: float) -> None:
+    """Tokens/s of Qwen3.8-27B on an M1 Max, short and at 12,700 tokens: ggml-org/llama.cpp/issues/27525."""
+    asked = {"model": "qwen3.8-27b", "gpu": "m1-max-32", "engine": "llama.cpp", "weights": weights, "estimate": True}
+    near, far = kvcalc.ask("decode", asked | {"context": [128, 12_700]}).rows
+    assert far.estimate_s - near.estimate_s == pytest.approx(1 / deep - 1 / short, rel=0.3)
