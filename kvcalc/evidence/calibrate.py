@@ -108,20 +108,20 @@ def _served(
     for family, own in shared:
         if family.kernels_of:
             engines.setdefault(family.engine, []).append(served_records(family, own, kernels))
-    found: dict[str, Calibration] = {}
+    fitted: dict[str, Calibration] = {}
     judged: list[Judgement] = []
     for engine in engines.values():
         calibrations, own_judged = fit_serving(engine, kernels)
-        found |= calibrations
+        fitted |= calibrations
         judged += own_judged
-    return found, judged
+    return fitted, judged
 
 
 def _unseen(family: Family, kind: str, ratio: float, *, is_compute: bool = False) -> Unseen:
     return Unseen(family=family.name, engine=family.engine, kind=kind, ratio=ratio, is_compute=is_compute)
 
 
-def _judging(family: Family, start: Calibration, found: Calibration, cases: Sequence[Case]) -> list[Unseen]:
+def _judging(family: Family, start: Calibration, fitted: Calibration, cases: Sequence[Case]) -> list[Unseen]:
     """Return the records of an engine against fits that have not seen them.
 
     Held-out ones are judged by the fit itself, others by one without their campaign; of a campaign with more than half
@@ -132,13 +132,13 @@ def _judging(family: Family, start: Calibration, found: Calibration, cases: Sequ
         return []
     training = [_sample(case) for case in cases if not family.judges(campaign(case.record))]
     counts = Counter(sample.campaign for sample in training)
-    held = [_sample(case) for case in cases if family.judges(campaign(case.record))]
+    judging = [_sample(case) for case in cases if family.judges(campaign(case.record))]
 
     def part(sample: Sample) -> str:
         few = 2 * counts[sample.campaign] <= len(training)
         return sample.campaign if few else f"{sample.campaign} {_part_of(sample.group)}"
 
-    pairs = [(sample, sample.measured_s / sample_seconds(sample, found)) for sample in held]
+    pairs = [(sample, sample.measured_s / sample_seconds(sample, fitted)) for sample in judging]
     pairs += left_out(start, training, family.free, part=part)
     return [_unseen(family, sample.kind, ratio, is_compute=sample.limiter == "compute") for sample, ratio in pairs]
 
@@ -157,16 +157,16 @@ def _by_kind(fitted: Mapping[str, Calibration], unseen: Sequence[Unseen]) -> Ite
     for one in unseen:
         cells.setdefault((one.engine, one.kind), {}).setdefault(one.family, []).append(one.ratio)
     for name, calibration in fitted.items():
-        found = {}
+        intervals = {}
         for (engine, kind), families in sorted(cells.items()):
             few = [ratio for ratios in families.values() if len(ratios) < _ENOUGH for ratio in ratios]
             every = [ratio for ratios in families.values() for ratio in ratios]
             own = families.get(name, [])
             taken = next((each for each in (own, few, every) if len(each) >= _ENOUGH), None)
             if engine == calibration.engine and taken is not None and len(own) >= _FEWEST:
-                found[kind] = even_interval(taken)
-        found |= {_PHASES[kind]: spread for kind, spread in found.items() if kind in _PHASES}
-        yield replace(calibration, intervals=found)
+                intervals[kind] = even_interval(taken)
+        intervals |= {_PHASES[kind]: spread for kind, spread in intervals.items() if kind in _PHASES}
+        yield replace(calibration, intervals=intervals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,9 +223,9 @@ def cross_validated(
         if len({sample.campaign for sample in samples}) == 1:
             continue
         of_sample = {id(sample): case for sample, case in zip(samples, own, strict=True)}
-        found = left_out(start, samples, family.free)
-        for left, pairs in _by_campaign(found).items():
-            others = [pair for pair in found if pair[0].campaign != left]
+        pairs_left_out = left_out(start, samples, family.free)
+        for left, pairs in _by_campaign(pairs_left_out).items():
+            others = [pair for pair in pairs_left_out if pair[0].campaign != left]
             for sample, ratio in pairs:
                 even = _spread([], others, compute=sample.limiter == "compute")
                 yield Judged(
@@ -237,22 +237,22 @@ def cross_validated(
                 )
 
 
-def _judged(found: Sequence[Judgement]) -> Iterator[Judged]:
+def _judged(judgements: Sequence[Judgement]) -> Iterator[Judged]:
     """Yield a family's served records, each against a fit without its group and the interval of the other groups."""
-    for one in found:
-        others = [each.ratio for each in found if each.kind == one.kind and each.group != one.group]
+    for one in judgements:
+        others = [each.ratio for each in judgements if each.kind == one.kind and each.group != one.group]
         if not others:
             continue
-        even = interval([(str(place), ratio) for place, ratio in enumerate(others)])
+        even = interval([(str(index), ratio) for index, ratio in enumerate(others)])
         inside = min(1.0, even.low) <= one.ratio <= max(1.0, even.high)
         yield Judged(family=one.family, campaign=one.group, case=one.case, error=1 / one.ratio - 1, inside=inside)
 
 
 def _by_campaign(pairs: Sequence[tuple[Sample, float]]) -> dict[str, list[tuple[Sample, float]]]:
-    found: dict[str, list[tuple[Sample, float]]] = {}
+    campaigns: dict[str, list[tuple[Sample, float]]] = {}
     for sample, ratio in pairs:
-        found.setdefault(sample.campaign, []).append((sample, ratio))
-    return found
+        campaigns.setdefault(sample.campaign, []).append((sample, ratio))
+    return campaigns
 
 
 def _shared_out(cases: Sequence[Case], families: Sequence[Family]) -> Iterator[tuple[Family, list[Case]]]:
@@ -280,10 +280,10 @@ def _fit(
         raise InputError(f"there is no record that {family.name} could be fitted to")
     samples = [_sample(case) for case in training]
     judging = [_sample(case) for case in cases if family.judges(campaign(case.record))]
-    found = fit(start, samples, family.free)
+    fitted = fit(start, samples, family.free)
     alone = not family.near and len({sample.campaign for sample in samples}) == 1
-    judged = [(sample, sample.measured_s / sample_seconds(sample, found)) for sample in judging]
-    others = left_out(found if alone else start, samples, family.free)
+    judged = [(sample, sample.measured_s / sample_seconds(sample, fitted)) for sample in judging]
+    others = left_out(fitted if alone else start, samples, family.free)
     compute, memory = (_spread(judged, others, compute=compute) for compute in (True, False))
     if neighbour is not None and len(samples) < _ENOUGH:
         compute = _widened(compute, neighbour.compute_interval)
@@ -296,8 +296,8 @@ def _fit(
         held_out=tuple(sorted({campaign(case.record) for case in cases} - {sample.campaign for sample in samples})),
         records=len(samples),
     )
-    reach = {**found.reach, **_in_other_units(found.reach, family)}
-    return replace(found, reach=reach, memory_interval=memory, compute_interval=compute, measured=measured)
+    reach = {**fitted.reach, **_in_other_units(fitted.reach, family)}
+    return replace(fitted, reach=reach, memory_interval=memory, compute_interval=compute, measured=measured)
 
 
 def _in_other_units(reach: Mapping[str, Reach], family: Family) -> dict[str, Reach]:
@@ -305,10 +305,10 @@ def _in_other_units(reach: Mapping[str, Reach], family: Family) -> dict[str, Rea
 
     The 16-bit peak is half of that, the 4-bit peak twice; the measured builds multiplied experts in mxfp4 in 8 bits.
     """
-    narrow = {kind.removesuffix(":int8"): found for kind, found in reach.items() if kind.endswith(":int8")}
+    narrow = {kind.removesuffix(":int8"): each for kind, each in reach.items() if kind.endswith(":int8")}
     others = {}
     if family.also_16_bit:
-        others = {kind: replace(found, flop_share=min(1.0, 2 * found.flop_share)) for kind, found in narrow.items()}
+        others = {kind: replace(each, flop_share=min(1.0, 2 * each.flop_share)) for kind, each in narrow.items()}
     if family.also_fp4:
         others["experts:fp4"] = replace(narrow["experts"], flop_share=narrow["experts"].flop_share / 2)
     return others
@@ -332,9 +332,11 @@ def _spread(
         taken = [own, with_others] if len(own) >= _FEWEST else [with_others]
     else:
         taken = [[*judged, *others]]
-    found = [interval([(sample.campaign, ratio) for sample, ratio in pairs]) for pairs in taken]
+    intervals = [interval([(sample.campaign, ratio) for sample, ratio in pairs]) for pairs in taken]
     return Interval(
-        low=min(1, *(one.low for one in found)), high=max(1, *(one.high for one in found)), records=max(map(len, taken))
+        low=min(1, *(one.low for one in intervals)),
+        high=max(1, *(one.high for one in intervals)),
+        records=max(map(len, taken)),
     )
 
 
@@ -343,11 +345,11 @@ def _widened(interval: Interval, other: Interval) -> Interval:
 
 
 def _versions(cases: Sequence[Case]) -> dict[str, list[str]]:
-    found: dict[str, set[str]] = {}
+    versions_of: dict[str, set[str]] = {}
     for case in cases:
         if case.record.engine_version:
-            found.setdefault(case.record.engine, set()).add(case.record.engine_version)
-    return {engine: sorted(versions) for engine, versions in sorted(found.items())}
+            versions_of.setdefault(case.record.engine, set()).add(case.record.engine_version)
+    return {engine: sorted(versions) for engine, versions in sorted(versions_of.items())}
 
 
 def _sample(case: Case) -> Sample:

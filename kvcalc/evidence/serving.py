@@ -61,7 +61,7 @@ def served_base(family: Family, kernels: Sequence[KernelTime]) -> Calibration:
             if own is not None:
                 name = kind if unit == "bf16" else f"{kind}:{unit}"
                 reach[name] = replace(own, call_s=min(_MOST_CALL_S, own.call_s))
-    found = Calibration(
+    base = Calibration(
         name=family.name,
         engine=engine,
         applies_to=family.applies_to,
@@ -72,7 +72,7 @@ def served_base(family: Family, kernels: Sequence[KernelTime]) -> Calibration:
         prompt_share=0.7,
         measured=Measured(device=""),
     )
-    return collective_reach(kernels, found, system=system)
+    return collective_reach(kernels, base, system=system)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,13 +116,13 @@ class Judgement:
 
 def served_records(family: Family, cases: Iterable[Case], kernels: Sequence[KernelTime]) -> Served:
     """Return a family's served records as samples, each measurement once."""
-    found, seen = [], set()
+    samples, seen = [], set()
     for case in cases:
         key = (setting_of(case.record), f"{case.measured_s:.4g}")
         if case.record.phase in ("tpot", "decode", "ttft") and key not in seen:
             seen.add(key)
-            found.append((case, _sample(case)))
-    return Served(family=family, base=served_base(family, kernels), samples=tuple(found))
+            samples.append((case, _sample(case)))
+    return Served(family=family, base=served_base(family, kernels), samples=tuple(samples))
 
 
 def _sample(case: Case) -> ServedSample | TokenSample:
@@ -181,20 +181,20 @@ def _ratio(sample: ServedSample | TokenSample, calibration: Calibration) -> floa
 
 def left_out_groups(engine: Sequence[Served]) -> list[Judgement]:
     """Return each record of an engine against a fit without its group; groups that judge are never fitted to."""
-    whole, found = [_steps(served) for served in engine], []
-    for place, served in enumerate(engine):
+    whole, judgements = [_steps(served) for served in engine], []
+    for index, served in enumerate(engine):
         for left in served.groups:
             steps = list(whole)
             if not judges(left):
-                steps[place] = _steps(served, left)
-            fitted = replace(steps[place], **_requests(engine, steps, left))  # type: ignore[arg-type]
-            found += [
+                steps[index] = _steps(served, left)
+            fitted = replace(steps[index], **_requests(engine, steps, left))  # type: ignore[arg-type]
+            judgements += [
                 Judgement(family=served.family.name, case=case, kind=sample.kind, group=left,
                           ratio=_ratio(sample, fitted))
                 for case, sample in served.samples
                 if sample.group == left
             ]  # fmt: skip
-    return found
+    return judgements
 
 
 def fit_serving(
@@ -208,21 +208,22 @@ def fit_serving(
     """
     steps = [_steps(served) for served in engine]
     requests: dict[str, Any] = _requests(engine, steps)
-    judged, found = left_out_groups(engine), {}
+    judged, fitted = left_out_groups(engine), {}
     for served, own in zip(engine, steps, strict=True):
         name = served.family.name
         unseen = [each for each in judged if each.family == name]
         training, judging = (
-            [case for case, sample in served.samples if judges(sample.group) is held] for held in (False, True)
+            [case for case, sample in served.samples if judges(sample.group) is is_judged]
+            for is_judged in (False, True)
         )
-        found[name] = replace(
+        fitted[name] = replace(
             own,
             **requests,
             memory_interval=_spread(unseen, "served"),
             compute_interval=_spread(unseen, "first token"),
             measured=_measured(training, judging, kernels, served.base),
         )
-    return found, judged
+    return fitted, judged
 
 
 def _spread(judged: Sequence[Judgement], timed: str) -> Interval:

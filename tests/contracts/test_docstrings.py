@@ -37,7 +37,7 @@ VAGUE = {"found", "place", "told", "held", "most", "least", "said"}
 CLEAN = sorted(path.name for path in FOLDER.iterdir() if (path / "__init__.py").exists())
 # Functions whose names of this kind are part of how others call them.
 ALLOWED = {("cost/estimate.py", "most"), ("importers/config_reader.py", "least")}
-WORKED_ON = ("evidence/calibrate", "evidence/serving", "explore/answers", "explore/endpoints")
+WORKED_ON = ("explore/answers", "explore/endpoints")
 ALLOWED |= {(f"{name}.py", each) for name in WORKED_ON for each in ("found", "held", "place", "told")}
 
 
