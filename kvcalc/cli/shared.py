@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.errors import InputError, KvcalcError
-from kvcalc.core.units import print_bytes_as
+from kvcalc.core.units import print_bytes_as, request_rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -208,7 +208,7 @@ def tell_rates() -> Iterator[Callable[[float, bool], None] | None]:
         return
 
     def tell(rate: float, limits_met: bool) -> None:
-        sys.stderr.write(f"{rate:.4g} requests/s {'holds' if limits_met else 'does not hold'}\n")
+        sys.stderr.write(f"{request_rate(rate, '.4g')} {'holds' if limits_met else 'does not hold'}\n")
 
     yield tell
 

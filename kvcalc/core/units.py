@@ -38,6 +38,7 @@ __all__ = [
     "parse_speed",
     "print_bytes_as",
     "rate_text",
+    "request_rate",
     "seconds_of",
     "seconds_text",
     "usd_text",
@@ -306,6 +307,16 @@ def counted(number: float, noun: str) -> str:
     ('1 token', '131,072 tokens', '0 query heads')
     """
     return f"{number_text(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def request_rate(per_s: float, spec: str = "") -> str:
+    """Print a rate of requests, with a format's digits where one is given.
+
+    >>> request_rate(1), request_rate(2.5), request_rate(0.12345, ".4g")
+    ('1 request/s', '2.50 requests/s', '0.1235 requests/s')
+    """
+    text = format(per_s, spec) if spec else number_text(per_s)
+    return f"{text} request{'' if text == '1' else 's'}/s"
 
 
 def usd_text(value: float) -> str:

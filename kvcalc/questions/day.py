@@ -7,7 +7,7 @@ from io import StringIO
 from pathlib import Path
 
 from kvcalc.core.errors import InputError, KvcalcError
-from kvcalc.core.units import SECONDS_PER_HOUR, number_text, parse_seconds, seconds_text
+from kvcalc.core.units import SECONDS_PER_HOUR, parse_seconds, request_rate, seconds_text
 from kvcalc.files import read_text
 from kvcalc.importers.traces import is_trace, read_trace
 from kvcalc.plan.planner.day import DAY_S, DayLoad, counted_by_hour
@@ -89,9 +89,9 @@ def day_notes(day: DayLoad | None, *, planned_per_s: float, simulated: int | Non
         return ()
     notes = []
     if day.peak_per_s > planned_per_s * (1 + 1e-9):
-        planned = f"{number_text(planned_per_s)} requests/s that are planned for"
-        peak = number_text(day.peak_per_s)
-        notes.append(f"the day's peak of {peak} requests/s is above the {planned}: raise --rate to confirm it")
+        planned = f"{request_rate(planned_per_s)} that are planned for"
+        peak = request_rate(day.peak_per_s)
+        notes.append(f"the day's peak of {peak} is above the {planned}: raise --rate to confirm it")
     if day.trace_s > DAY_S:
         notes.append(f"the day is that of the busiest hour in a trace of {seconds_text(day.trace_s)}")
     elif day.busiest_s is not None and day.end_s - day.slices[0][0] < DAY_S - SECONDS_PER_HOUR:

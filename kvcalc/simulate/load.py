@@ -8,8 +8,8 @@ from itertools import islice, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from kvcalc.core.errors import InputError, did_you_mean
-from kvcalc.core.units import number_text, seconds_text
+from kvcalc.core.errors import InputError, about, did_you_mean
+from kvcalc.core.units import number_text, request_rate, seconds_text
 from kvcalc.simulate.workload import (
     Arrivals,
     ClosedLoop,
@@ -215,7 +215,7 @@ class Load:
             began = "" if self.start is None else f", {self.start}"
             return f"{requests}, {self.users} users{thinking}{began}"
         when = "its own times" if self.process == "trace" else f"{self.process} arrivals"
-        rate = "" if self.rate is None else f" at {number_text(self.rate)} requests/s"
+        rate = "" if self.rate is None else f" at {request_rate(self.rate)}"
         last = "" if self.last_rate is None else f" to {number_text(self.last_rate)}"
         seed = f", seed {self.seed}" if self.process != "trace" else ""
         return f"{requests}, {when}{rate}{last}{seed}"
@@ -332,7 +332,8 @@ class Load:
 
     @staticmethod
     def _read_lengths(text: str, name: str) -> Lengths:
-        return parse_lengths(text, what=name)
+        with about(name.replace("_", "-")):
+            return parse_lengths(text, what=name)
 
     def _arrivals(self) -> Arrivals:
         process: Any = self.process

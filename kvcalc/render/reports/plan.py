@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.reports.simulate import SERVED_RATE, limit_text
-from kvcalc.core.units import MILLISECOND, number_text, seconds_text, usd_text
+from kvcalc.core.units import MILLISECOND, number_text, request_rate, seconds_text, usd_text
 from kvcalc.render.layout import Text
 from kvcalc.render.tables import facts, grid, heading, note_lines
 
@@ -133,7 +133,7 @@ def _facts(option: PlanOption) -> Iterator[tuple[str, ...]]:
     """Yield the figures of the first option."""
     yield (
         "load",
-        f"{number_text(option.load_requests_per_s)} requests/s",
+        request_rate(option.load_requests_per_s),
         f"{option.mean_running_requests:.0f} running on a replica",
     )
     for name, latency in (("TTFT", option.ttft_s), ("TPOT", option.tpot_s), ("end to end", option.e2e_s)):
@@ -158,7 +158,7 @@ def _facts(option: PlanOption) -> Iterator[tuple[str, ...]]:
             "by the time that steps spend on them",
         )
     if option.cheaper_than_api_from_requests_per_s is not None:
-        yield "cheaper than the API", f"from {number_text(option.cheaper_than_api_from_requests_per_s)} requests/s on"
+        yield "cheaper than the API", f"from {request_rate(option.cheaper_than_api_from_requests_per_s)} on"
 
 
 def _interval(interval: Interval | None) -> str:

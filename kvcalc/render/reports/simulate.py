@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kvcalc.core.reports.simulate import SERVED_RATE
-from kvcalc.core.units import counted, number_text, seconds_text, usd_text
+from kvcalc.core.units import counted, number_text, request_rate, seconds_text, usd_text
 from kvcalc.render.layout import Drawing, Text
 from kvcalc.render.tables import facts, figure_grid, formats_text, gpus_text, grid, heading, note_lines
 from kvcalc.render.terminal import line_chart
@@ -36,9 +36,9 @@ _LOADS = ("load", "ttft_s", "tpot_s", "e2e_s", "output_tokens_per_s")
 def sentence(report: SimulateReport) -> str:
     """Return throughput and latencies, after the highest load where it was searched for."""
     summary = report.summary
-    rate, tokens = number_text(summary.requests_per_s), number_text(summary.output_tokens_per_s)
+    rate, tokens = request_rate(summary.requests_per_s), number_text(summary.output_tokens_per_s)
     ttft, tpot = _seconds(summary.ttft_s["p95"]), _seconds(summary.tpot_s["p95"])
-    text = f"{report.model} on {gpus_text(report)} serves {rate} requests/s ({tokens} output tokens/s)"
+    text = f"{report.model} on {gpus_text(report)} serves {rate} ({tokens} output tokens/s)"
     text += f" at p95 TTFT {ttft} and p95 TPOT {tpot}."
     if report.loads:
         together, apart = (_seconds(row.ttft_s) for row in report.loads)
@@ -75,8 +75,8 @@ def _capacity(capacity: Capacity | None) -> str:
     if capacity.broken == SERVED_RATE:
         what = "requests come faster than they are served"
     above = capacity.above_requests_per_s
-    beyond = "" if above is None else f"; at {above:.4g} requests/s {what}"
-    return f"MEETS {capacity.slo} up to {capacity.requests_per_s:.4g} requests/s{beyond}. There, "
+    beyond = "" if above is None else f"; at {request_rate(above, '.4g')} {what}"
+    return f"MEETS {capacity.slo} up to {request_rate(capacity.requests_per_s, '.4g')}{beyond}. There, "
 
 
 def _setup(setup: ServerSetup) -> list[tuple[str, ...]]:

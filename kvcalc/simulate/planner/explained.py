@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcalc.core.reports.common import ExplainedStep
-from kvcalc.core.units import SECONDS_PER_HOUR, TOKENS_PER_MILLION
+from kvcalc.core.units import SECONDS_PER_HOUR, TOKENS_PER_MILLION, request_rate
 
 if TYPE_CHECKING:
     from kvcalc.simulate.planner.candidates import Demand
@@ -34,7 +34,7 @@ def explain_plan(confirmed: Confirmed, demand: Demand) -> tuple[ExplainedStep, .
         ranks += f" + {confirmed.prefill_replicas} * {prefill.deployment.parallel.gpus}"
     added = f"{state.added_s!r} * {state.running} / {outputs!r}"
     one = confirmed.capacity_per_s / candidate.copies
-    load = f"load {traffic.rate_per_s:g} requests/s, at most {demand.load_share:g} of the capacity"
+    load = f"load {request_rate(traffic.rate_per_s, 'g')}, at most {demand.load_share:g} of the capacity"
     steps = [
         _step(
             "tpot_s",

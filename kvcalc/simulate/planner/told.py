@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.reports.simulate import limit_text
-from kvcalc.core.units import counted, number_text, seconds_text, usd_text
+from kvcalc.core.units import counted, number_text, request_rate, seconds_text, usd_text
 from kvcalc.plan.formats import format_names
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def answer_text(outcome: Planned, demand: Demand) -> str:
     breaks = "" if first.holds_at_high_end is not False else " At the interval's high end a limit breaks."
     return (
         f"Rent {first.rented}: {replicas}{spare}{price}. It carries "
-        f"{at_least}{number_text(first.capacity_requests_per_s)} requests/s within the limits, "
+        f"{at_least}{request_rate(first.capacity_requests_per_s)} within the limits, "
         f"{at_least}{first.margin:.0%} of it free.{breaks}"
     )
 
@@ -75,7 +75,7 @@ def why_lines(card: str, outcome: Planned) -> tuple[str, ...]:
     binds = f"; {limit_text(best.binds)} binds" if best.binds else ""
     each, theirs = (option.capacity_requests_per_s / option.gpus for option in (best, first))
     lines.append(
-        f"a {best.gpu} carries {number_text(each)} requests/s at {layout_text(best)}, a {first.gpu} "
+        f"a {best.gpu} carries {request_rate(each)} at {layout_text(best)}, a {first.gpu} "
         f"{number_text(theirs)} at {layout_text(first)}{binds}"
     )
     if best.tpot_p95_s < first.tpot_p95_s:

@@ -35,7 +35,7 @@ def trace(tmp_path: Path) -> Path:
         ({"users": 4}, "100 in, 5 out, 4 users"),
         ({"users": 4, "think_s": 0.5}, "100 in, 5 out, 4 users who think for 500.00 ms"),
         ({"rate": 1.0, "turns": "3", "system_tokens": 20, "think_s": 2.0},
-         "conversations of 3 turns, 20 system tokens, 100 in, 5 out, poisson arrivals at 1 requests/s, seed 0"),
+         "conversations of 3 turns, 20 system tokens, 100 in, 5 out, poisson arrivals at 1 request/s, seed 0"),
     ],
 )  # fmt: skip
 def test_a_load_says_what_is_asked(options: dict[str, Any], text: str) -> None:
