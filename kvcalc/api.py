@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kvcalc.questions import ask
     from kvcalc.questions.bench import bench, write_profile
     from kvcalc.questions.calibrate import calibrate
-    from kvcalc.questions.catalogue import catalogue_table
+    from kvcalc.questions.catalogue import catalogue_table, parameter_count
     from kvcalc.questions.check import check_files, check_measured, check_schema
     from kvcalc.questions.choices import parameter_choices
     from kvcalc.questions.compare import compare, side, side_labels
@@ -101,6 +101,7 @@ __all__ = [
     "noting_origins",
     "packed_profiles",
     "parameter_choices",
+    "parameter_count",
     "plan_serving",
     "prefill",
     "profile_names",
@@ -155,7 +156,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "demo.speculation": ("demo_speculate",),
     "questions": ("ask",),
     "questions.bench": ("bench", "write_profile"),
-    "questions.catalogue": ("catalogue_table",),
+    "questions.catalogue": ("catalogue_table", "parameter_count"),
     "questions.check": ("check_files", "check_measured", "check_schema"),
     "questions.choices": ("parameter_choices",),
     "questions.compare": ("compare", "side", "side_labels"),

@@ -102,9 +102,9 @@ def _tell(tell: Callable[[bytes], object], so_far: Any) -> None:
     tell(_json({"so_far": api.report_data(so_far)}))
 
 
-def mistake(what: str, hint: str = "", field: str = "") -> bytes:
-    """Return JSON that says what is wrong, what to do about it, and the field that it is in."""
-    return _json({"error": {"what": what, "hint": hint, "field": field}})
+def mistake(what: str, hint: str = "", field: str = "", *, again: bool = False) -> bytes:
+    """Return JSON that says what is wrong, what to do about it, the field, and whether asking again may help."""
+    return _json({"error": {"what": what, "hint": hint, "field": field} | ({"again": True} if again else {})})
 
 
 def _json(data: Any) -> bytes:
@@ -225,7 +225,7 @@ def _rows(model: ModelProfile) -> int:
 
 def _parameters(model: ModelProfile) -> int | None:
     try:
-        return api.size(api.deployment(model)).weights.parameters
+        return api.parameter_count(model)
     except KvcalcError:
         return None  # one of a user's own that cannot be computed with
 

@@ -18,7 +18,7 @@ from kvcalc import api
 from kvcalc.child import ChildEndedError
 from kvcalc.explore.answers import NAMES, RUNTIME, Asked, Reply, mistake
 from kvcalc.explore.questions import QUESTIONS
-from kvcalc.explore.turns import BusyError, TooSlowError
+from kvcalc.explore.turns import SERVER, BusyError, TooSlowError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -134,7 +134,9 @@ _WHY_NOT: dict[type[Exception], tuple[int, str, str]] = {
 def _why_not(error: Exception, limit_s: float) -> Reply:
     """Reply with the reason for there being no answer."""
     status, what, hint = next(told for kind, told in _WHY_NOT.items() if isinstance(error, kind))
-    return Reply(status, mistake(what.format(body_s=_BODY_S, limit_s=limit_s), hint))
+    return Reply(
+        status, mistake(what.format(body_s=_BODY_S, limit_s=limit_s), hint, again=not isinstance(error, ValueError))
+    )
 
 
 async def _live(asked: Asked, request: Request, workers: Workers, kept: _Kept) -> Response:
@@ -204,7 +206,8 @@ async def _answered(asked: Asked, client: str, workers: Workers, kept: _Kept, te
     stamp = await asyncio.to_thread(api.catalogue_stamp)
     reply = kept.get((stamp, given))
     if reply is None:
-        reply = await workers.answer(asked, client=client, pace=_pace(asked), tell=tell)
+        asker = SERVER if asked.name == "catalogue" else client  # its answer is the same for all clients
+        reply = await workers.answer(asked, client=asker, pace=_pace(asked), tell=tell)
         if reply.fault:
             tell_fault(reply.fault)
         if stamp == await asyncio.to_thread(api.catalogue_stamp):

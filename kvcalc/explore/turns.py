@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     Pace = Literal["quick", "pasted", "slow"]
     Tell = Callable[[bytes], object]
 
-__all__ = ["BusyError", "Lane", "TooSlowError", "Worker", "Workers"]
+__all__ = ["SERVER", "BusyError", "Lane", "TooSlowError", "Worker", "Workers"]
 
-# For what the server itself needs to start.
+# For what the server needs to start, and for what is the same for all clients.
 _OWN_LIMIT_S = 60.0
-_OWN = ""
+# The client of such questions.
+SERVER = ""
 # From here on a question counts as a slow one.
 _QUICK_S = 1.0
 # As often it is looked whether there is room among the slow ones, each time after that long.
@@ -165,7 +166,7 @@ class Workers:
         return self._answered[asked]
 
     async def answer(
-        self, asked: Asked, *, client: str = _OWN, pace: Pace = "quick", tell: Tell | None = None
+        self, asked: Asked, *, client: str = SERVER, pace: Pace = "quick", tell: Tell | None = None
     ) -> Reply:
         """Return the answer to a client's question, or the server's own; one that is cancelled is given up.
 
@@ -213,7 +214,7 @@ class Workers:
     async def _computed(self, computing: asyncio.Task[Reply | None], turn: _Turn) -> Reply:
         if turn.lane is not self._slow:
             await self._quick_or_passed_on(computing, turn)
-        if not await _done(computing, self.limit_s if turn.client != _OWN else _OWN_LIMIT_S):
+        if not await _done(computing, self.limit_s if turn.client != SERVER else _OWN_LIMIT_S):
             raise TooSlowError
         reply = computing.result()
         if reply is None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kvcalc.core.model import ModelProfile
     from kvcalc.profiles.catalog import Kind
 
-__all__ = ["catalogue_table"]
+__all__ = ["catalogue_table", "parameter_count"]
 
 _NOUNS = {"model": "model", "hardware": "accelerator"}
 _COMMANDS = {"model": "models", "hardware": "gpus"}
@@ -51,6 +51,17 @@ def catalogue_table(kind: Kind, words: Sequence[str] = (), *, sort: str = "name"
     if kind == "model":
         return ModelsReport(models=listed, rows=tuple(rows), of=len(known))
     return GpusReport(gpus=listed, rows=tuple(rows), of=len(known))
+
+
+def parameter_count(model: ModelProfile) -> int:
+    """Return the parameters of a model's whole checkpoint, without the rest of a size report.
+
+    Raises:
+        KvcalcError: a model that cannot be computed with.
+    """
+    from kvcalc.cost.parameters import parameters
+
+    return sum(parameters(model).values())
 
 
 def _matches(profile: ModelProfile | HardwareProfile, words: Sequence[str]) -> bool:

@@ -391,6 +391,13 @@ def test_an_answer_may_take_as_long_as_whoever_serves_the_page_says(client_of, m
     assert "takes longer than 3e-08 s" in found.json()["error"]["what"]
 
 
+def test_the_catalogue_is_not_held_to_the_limit_of_a_clients_question(client_of, monkeypatch):
+    monkeypatch.setattr("kvcalc.explore.server._MIN_LIMIT_S", 0.0)
+    client = client_of(Place(limit_s=0.0))
+    assert "this takes longer than 0 s" in client.get("/api/simulate", params=ASKED["simulate"]).json()["error"]["what"]
+    assert client.get("/api/catalogue").status_code == 200
+
+
 def test_a_simulation_that_takes_too_long_ends(client, monkeypatch):
     monkeypatch.setattr("kvcalc.explore.answers._SIMULATED_SHARE", 0.0)
     found = client.get("/api/simulate", params={**ASKED["simulate"], "seed": "77", "requests": "2000"})
