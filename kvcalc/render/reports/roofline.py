@@ -136,18 +136,19 @@ def spec(report: RooflineReport) -> Spec:
     return chart(layers, title=f"Roofline: {gpus_text(report)}", subtitle=subtitle)
 
 
-# Labels nearer to each other than this share of the axis would overlap.
-_LABEL_SHARE = 0.03
+# Share of the axis that a character of a label takes, in a chart of some 400 pixels.
+_CHARACTER_SHARE = 0.015
 
 
 def _apart(rows: list[dict[str, Any]], along: str, whole: float) -> list[dict[str, Any]]:
     """Return the rows whose labels have room, of each pass from its smallest batch on."""
-    last: dict[str, float] = {}
+    last: dict[str, tuple[float, int]] = {}
     labelled: list[dict[str, Any]] = []
     for row in sorted(rows, key=lambda row: (row["batch"], row[along])):
-        position = log(row[along])
-        if abs(position - last.get(row["pass"], -inf)) >= _LABEL_SHARE * whole:
-            last[row["pass"]] = position
+        position, characters = log(row[along]), len(f"{row['batch']:,}")
+        before, width = last.get(row["pass"], (-inf, 0))
+        if abs(position - before) >= ((characters + width + 1) / 2) * _CHARACTER_SHARE * whole:
+            last[row["pass"]] = position, characters
             labelled.append(row)
     return labelled
 
