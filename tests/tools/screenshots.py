@@ -2,9 +2,10 @@
 
 Needs chromium and `pip install 'kvcalc[explore,browser-test]'`.
 
-    python tests/tools/screenshots.py
+    python tests/tools/screenshots.py [PICTURE …]
 """
 
+import argparse
 import shutil
 import subprocess
 import sys
@@ -44,14 +45,19 @@ def take(browser, address, name, query, size, scheme):
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("pictures", nargs="*", metavar="PICTURE", help=f"all, where left out: {', '.join(SHOTS)}")
+    pictures = parser.parse_args().pictures or list(SHOTS)
+    if unknown := set(pictures) - set(SHOTS):
+        parser.error(f"no picture is named {', '.join(sorted(unknown))}: they are {', '.join(SHOTS)}")
     FOLDER.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "kvcalc", "explore", "--port", "0", "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as server, sync_playwright() as started:
         try:
             address = server.stdout.readline().strip()
             browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
-            for name, (query, size, scheme) in SHOTS.items():
-                take(browser, address, name, query, size, scheme)
+            for name in pictures:
+                take(browser, address, name, *SHOTS[name])
             browser.close()
         finally:
             server.terminate()
