@@ -137,11 +137,13 @@ class App {
 
   // Beside its field where that is on the page, else above the results.
   complain(mistake) {
-    const beside = this.paste.refuse(mistake) || showMistake(form, mistake, (name, value) => this.apply({ [name]: value }));
+    const shown = this.paste.refuse(mistake) || showMistake(form, mistake, (name, value) => this.apply({ [name]: value }));
+    const beside = shown && form.checkVisibility(); // an embedded page and a folded form show no field
     const nothing = this.view.element.classList.contains("empty");
     this.alert.hidden = beside && !nothing;
     if (beside && nothing) { fill(this.alert, h("p", {}, "No results yet: a field has a mistake; the message is beside it.")); return; }
-    fill(this.alert, h("p", {}, mistake.message), mistake.hint ? h("p", {}, mistake.hint) : null);
+    fill(this.alert, h("p", {}, mistake.message), mistake.hint ? h("p", {}, mistake.hint) : null,
+      mistake.again ? h("button", { type: "button", class: "apply", onclick: () => this.changed({ now: true }) }, "Try again") : null);
   }
 }
 
@@ -168,5 +170,18 @@ async function names() {
     ({ name, about: `${title}, ${big(memory, "B")}, ${big(bandwidth, "B/s")}`, also: aliases.join(" ") })));
 }
 
+// Without them the page answers all the same: names can be typed.
+async function offerKnown() {
+  const place = document.getElementById("unlisted");
+  try {
+    await names();
+    place.hidden = true;
+  } catch (mistake) {
+    fill(place, h("span", {}, `The lists of models and accelerators could not be loaded: ${mistake.message}.`),
+      h("button", { type: "button", onclick: () => { place.hidden = true; offerKnown(); } }, "Try again"));
+    place.hidden = false;
+  }
+}
+
 window.kvcalc = new App();
-names().catch(() => say("The names of models could not be read."));
+offerKnown();

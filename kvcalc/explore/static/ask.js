@@ -3,10 +3,11 @@
 const here = document.querySelector("meta[name=kvcalc-answers]") ? import("./here.js") : null;
 
 export class Mistake extends Error {
-  constructor({ what, hint = "", field = "" }) {
+  constructor({ what, hint = "", field = "", again = false }) {
     super(what);
     this.hint = hint;
     this.field = field;
+    this.again = again;
   }
 }
 
@@ -39,7 +40,7 @@ async function reach(address, options) {
     return await fetch(address, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Mistake({ what: "the server does not answer", hint: "is kvcalc explore still running?" });
+    throw new Mistake({ what: "the server does not answer", hint: "is kvcalc explore still running?", again: true });
   }
 }
 
@@ -95,7 +96,8 @@ export async function reconcile(log, fields) {
 
 let known;
 
+// One that failed is asked for again.
 export function catalogue() {
-  known ??= reach("/api/catalogue", {}).then(read);
+  known ??= reach("/api/catalogue", {}).then(read).catch((mistake) => { known = null; throw mistake; });
   return known;
 }

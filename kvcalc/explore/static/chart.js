@@ -125,6 +125,7 @@ export class Chart {
     drawn?.setAttribute("role", "img");
     drawn?.setAttribute("aria-label", [title, ...subtitle].join(". "));
     this.place.replaceChildren(fresh);
+    this.place.dataset.width = this.width;
     this.tip = tips(this.place);
     this.element.dataset.drawn = String(turn);
   }

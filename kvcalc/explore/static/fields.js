@@ -52,7 +52,7 @@ export const FIELDS = {
   "cache-type-k": { label: "Keys of the cache", kind: "select", values: ["", "f16", "q8_0", "q5_1", "q4_0"], group: "Cache", empty: "f16" },
   "cache-type-v": { label: "Values of the cache", kind: "select", values: ["", "f16", "q8_0", "q5_1", "q4_0"], group: "Cache", empty: "f16" },
   parallel: { label: "Sequences (-np)", kind: "slider", values: ["", 1, 2, 4, 8], empty: "1" },
-  cards: { label: "Accelerators to choose from", kind: "pick", list: "gpus", several: true, hint: "h100-sxm,h200" },
+  cards: { label: "Accelerators to choose from", kind: "pick", list: "gpus", several: true, hint: "h100-sxm,h200", asks: "gpu" },
   price: { label: "Dollars per GPU-hour", kind: "text", hint: "h100-sxm=2.5,h200=3.2; without prices GPUs are counted" },
   rate: { label: "Requests per second", kind: "slider", values: [0.1, 0.2, 0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128] },
   requests: { label: "Requests", kind: "slider", values: [10, 20, 50, 100, 200, 500, 1000, 2000, 5000] },
@@ -65,7 +65,7 @@ export const FIELDS = {
   demo: { label: "Lesson", kind: "select", values: ["memory", "kv-cache", "paging", "batching", "speculate", "drift"],
     names: { memory: "Why decode waits for memory", "kv-cache": "The KV cache", paging: "Blocks and sharing", batching: "Batching", speculate: "Draft and verify", drift: "Drift" } },
   "demo-context": { label: "Context, tokens", kind: "slider", values: steps(128, 32768) },
-  "demo-places": { label: "Places of a batch", kind: "slider", values: [1, 2, 3, 4, 6, 8, 12, 16] },
+  "demo-places": { label: "Slots of a batch", kind: "slider", values: [1, 2, 3, 4, 6, 8, 12, 16] },
   "demo-requests": { label: "Requests", kind: "slider", values: [4, 8, 12, 16, 24, 32, 48, 64, 80] },
   "demo-prompt": { label: "Prompt tokens", kind: "slider", values: steps(1, 32) },
   "demo-output": { label: "Tokens to make", kind: "slider", values: steps(2, 64) },
@@ -193,13 +193,15 @@ export function controls(names, state, changed) {
 // Beside its field, each name that may have been meant as a button; `take` sets a field.
 export function showMistake(form, mistake, take) {
   clearMistakes(form);
-  const field = form.querySelector(`[data-field="${CSS.escape(mistake.field || "-")}"]`);
+  const asked = mistake.field || "-";
+  const fields = [...form.querySelectorAll("[data-field]")];
+  const field = fields.find(({ dataset }) => dataset.field === asked) ?? fields.find(({ dataset }) => FIELDS[dataset.field]?.asks === asked);
   if (!field) return false;
   const input = field.querySelector(".inputs > :last-child");
   input.setAttribute("aria-invalid", "true");
   const box = field.closest("details");
   if (box) box.open = true;
-  const hint = mistake.hint ? `: ${mistake.hint}` : "";
+  const hint = mistake.hint ? `${mistake.message.endsWith("?") ? "" : ":"} ${mistake.hint}` : "";
   const meant = /did you mean (.+?)\?/.exec(mistake.hint ?? "")?.[1].split(" or ") ?? [];
   field.querySelector(".error").replaceChildren(`${mistake.message}${hint}`, ...meant.map((name) =>
     h("button", { type: "button", class: "apply", onclick: () => take(field.dataset.field, name) }, `Use ${name}`)));

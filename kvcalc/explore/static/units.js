@@ -58,6 +58,14 @@ export function count(value) {
   return missing(value) ? absent(value) : Math.round(value).toLocaleString("en");
 }
 
+export function many(value, noun) {
+  return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
+}
+
+export function requestRate(value) {
+  return `${number(value)} request${value === 1 ? "" : "s"}/s`;
+}
+
 export function big(value, unit) {
   if (missing(value)) return absent(value);
   let place = 0;

@@ -5,7 +5,7 @@ import { Chart } from "../chart.js";
 import { commands, starts } from "../command.js";
 import { fill, h, notes, section, table } from "../dom.js";
 import { pick } from "../state.js";
-import { big, count, number, percent, seconds } from "../units.js";
+import { big, count, number, percent, requestRate, seconds } from "../units.js";
 
 export const title = "Plan";
 // Options of each card that are simulated: as many as a page can wait for.
@@ -83,12 +83,12 @@ export class View {
   show(report) {
     this.verdict.className = `verdict ${report.options.length ? "good" : "bad"}`;
     this.verdict.textContent = report.answer;
-    fill(this.options, report.options.length ? table("The best first", ["GPUs", "replicas", "layout", "$/h", "$ a million out", "TTFT p95", "TPOT p95", "carries, requests/s", "left free", "binds"],
+    fill(this.options, report.options.length ? table("Options, best first", ["GPUs", "replicas", "layout", "$/h", "$/1M output tokens", "TTFT p95", "TPOT p95", "capacity, requests/s", "headroom", "binding limit"],
       report.options.map((option) => [`${count(option.gpus)} × ${option.gpu}`, count(option.replicas), layout(option), dollars(option.usd_per_hour), dollars(option.usd_per_million_output_tokens),
-        seconds(option.ttft_p95_s), seconds(option.tpot_p95_s), number(option.capacity_requests_per_s), percent(option.margin), option.binds === "served_rate" ? "throughput" : option.binds])) : h("p", { class: "quiet" }, "Nothing meets the limits."));
+        seconds(option.ttft_p95_s), seconds(option.tpot_p95_s), number(option.capacity_requests_per_s), percent(option.margin), option.binds === "served_rate" ? "throughput" : option.binds || "–"])) : h("p", { class: "quiet" }, "Nothing meets the limits."));
     this.front.draw(report.charts.main);
     const [best] = report.options;
-    this.line = best ? `${count(best.gpus)} × ${best.gpu} · ${number(best.capacity_requests_per_s)} requests/s` : "Nothing meets the limits";
+    this.line = best ? `${count(best.gpus)} × ${best.gpu} · ${requestRate(best.capacity_requests_per_s)}` : "Nothing meets the limits";
     fill(this.drawn, best ? section(`Layout of the best: ${layout(best)}`, diagram(best, report.links)) : null);
     fill(this.foot, best ? starts("Start it", best.command) : null, notes(report), commands([report.command]));
   }

@@ -6,7 +6,7 @@ import { commands } from "../command.js";
 import { counted, figure } from "../explain.js";
 import { fill, h, notes, section, table } from "../dom.js";
 import { run } from "../state.js";
-import { count, number, percent, seconds } from "../units.js";
+import { count, many, number, percent, seconds } from "../units.js";
 
 export const title = "Serve";
 export const fields = ["model", "gpu", "gpus", "rate", "requests", "prompt", "output-tokens", "step-times", "slo", "seed", "weights", "kv-dtype", "activations",
@@ -91,18 +91,18 @@ export class View {
   show(report) {
     const { summary } = report;
     this.verdict.className = `verdict ${summary.slo_share === null ? "" : summary.slo_share >= 0.95 ? "good" : "bad"}`;
-    this.verdict.textContent = `${report.model} on ${report.gpus} × ${report.gpu}: ${count(summary.requests)} requests answered in ${seconds(summary.makespan_s)}, ${count(summary.preemptions)} preemptions${summary.refused_requests ? `, ${count(summary.refused_requests)} refused` : ""}`
+    this.verdict.textContent = `${report.model} on ${report.gpus} × ${report.gpu}: ${many(summary.requests, "request")} answered in ${seconds(summary.makespan_s)}, ${many(summary.preemptions, "preemption")}${summary.refused_requests ? `, ${count(summary.refused_requests)} refused` : ""}`
       + (summary.slo_share === null ? "." : `; ${percent(summary.slo_share)} met every limit.`);
     fill(this.figures,
-      figure("Time to first token, p95", seconds(summary.ttft_s.p95), summary.ttft_s.p95, counted("ttft_s.p95", "95% of the requests had waited at most this long, from their arrival to the end of the step that gave their first token.")),
-      figure("Time per output token, p95", seconds(summary.tpot_s.p95), summary.tpot_s.p95, counted("tpot_s.p95", "95% of the requests had at most this time from their first token to their last, over the number of tokens after the first; of requests with two tokens or more.")),
+      figure("TTFT, p95", seconds(summary.ttft_s.p95), summary.ttft_s.p95, counted("ttft_s.p95", "95% of the requests had waited at most this long, from their arrival to the end of the step that gave their first token.")),
+      figure("TPOT, p95", seconds(summary.tpot_s.p95), summary.tpot_s.p95, counted("tpot_s.p95", "95% of the requests had at most this time from their first token to their last, over the number of tokens after the first; of requests with two tokens or more.")),
       figure("Output tokens/s", number(summary.output_tokens_per_s), summary.output_tokens_per_s, counted("output_tokens_per_s", `Tokens generated over the makespan, which is ${seconds(summary.makespan_s)}.`)),
-      figure("Running at once, mean", number(summary.mean_running_requests), summary.mean_running_requests, counted("mean_running_requests", "Sequences of a replica that are being computed, mean over the makespan."), `at most ${count(summary.most_running_requests)}`),
-      figure("Cache in use, most", percent(summary.cache_peak_share), summary.cache_peak_share, counted("cache_peak_share", "The most blocks that had an owner at once, over the blocks that can be used.")),
-      figure("Busy", percent(summary.busy_share), summary.busy_share, counted("busy_share", "The share of the makespan in which steps ran, mean over replicas.")));
+      figure("Running sequences, mean", number(summary.mean_running_requests), summary.mean_running_requests, counted("mean_running_requests", "Sequences of a replica that are being computed, mean over the makespan."), `at most ${count(summary.most_running_requests)}`),
+      figure("KV cache in use, peak", percent(summary.cache_peak_share), summary.cache_peak_share, counted("cache_peak_share", "The most blocks that had an owner at once, over the blocks that can be used.")),
+      figure("Engine busy", percent(summary.busy_share), summary.busy_share, counted("busy_share", "The share of the makespan in which steps ran, mean over replicas.")));
     this.line = `TTFT ${seconds(summary.ttft_s.p95)} · TPOT ${seconds(summary.tpot_s.p95)} (p95)`;
     this.chart.draw(report.charts.main);
-    fill(this.table, table("Of all requests", ["", "p50", "p90", "p95", "p99", "mean"], Object.entries(LATENCIES).map(([name, words]) =>
+    fill(this.table, table("Latencies over all requests", ["", "p50", "p90", "p95", "p99", "mean"], Object.entries(LATENCIES).map(([name, words]) =>
       [words, ...["p50", "p90", "p95", "p99", "mean"].map((part) => seconds(summary[name][part]))])));
     fill(this.foot, notes(report), commands([report.command]));
     if (!this.played(report.series)) this.at(Math.floor(this.series.length / 2));
@@ -123,8 +123,8 @@ export class View {
       bar("running", row.running_requests / this.most.running, number(row.running_requests)),
       // who waits and what a first token took are known only once that has ended
       this.computing ? null : bar("waiting", row.waiting_requests / this.most.waiting, number(row.waiting_requests)),
-      bar("cache in use", row.cache_used_share, percent(row.cache_used_share)),
-      h("p", { class: "quiet" }, `${this.computing ? "" : `first token after ${seconds(row.ttft_s)}, then `}one every ${seconds(row.inter_token_s)}; ${number(row.output_tokens_per_s)} tokens/s`));
+      bar("KV cache in use", row.cache_used_share, percent(row.cache_used_share)),
+      h("p", { class: "quiet" }, `${this.computing || row.ttft_s === null ? "" : `TTFT ${seconds(row.ttft_s)}, then `}one token every ${seconds(row.inter_token_s)}; ${number(row.output_tokens_per_s)} tokens/s`));
   }
 
   toggle() {

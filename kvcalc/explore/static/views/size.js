@@ -7,7 +7,7 @@ import { commands } from "../command.js";
 import { figure } from "../explain.js";
 import { fill, h, notes, section, table } from "../dom.js";
 import { run } from "../state.js";
-import { bytes, count, number, percent, yes } from "../units.js";
+import { bytes, count, many, number, percent, yes } from "../units.js";
 import { Comparison } from "./compare.js";
 
 export const title = "Size";
@@ -89,7 +89,7 @@ export class View {
     this.verdict.className = `verdict ${chosen ? (chosen.fits ? "good" : "bad") : ""}`;
     const better = chosen && !chosen.fits ? [chosen.practical, chosen.smallest].filter(Boolean).map(layout) : [];
     fill(this.verdict, chosen ? (chosen.fits
-      ? `Fits: ${size.model} with ${count(size.batch)} × ${count(size.context)} tokens on ${chosen.gpus} × ${chosen.gpu} with ${chosen.engine}, at most ${count(chosen.max_batch)} such sequences.${chosen.assumed ? ` ${chosen.assumed[0].toUpperCase()}${chosen.assumed.slice(1)}.` : ""}`
+      ? `Fits: ${size.model} with ${count(size.batch)} × ${count(size.context)} tokens on ${chosen.gpus} × ${chosen.gpu} with ${chosen.engine}, at most ${many(chosen.max_batch, "such sequence")}.${chosen.assumed ? ` ${chosen.assumed[0].toUpperCase()}${chosen.assumed.slice(1)}.` : ""}`
       : `${size.model} does not fit on ${chosen.gpus} × ${chosen.gpu}: ${chosen.reason || "the cache is too small"}.${better.length ? "" : ` ${chosen.min_gpus_reason ?? ""}`}`)
       : state.gpu ? `Whether ${size.model} fits on ${state.gpu}${state.engine ? ` with ${state.engine}` : ""} is not known.` : `Choose an accelerator to see whether ${size.model} fits.`,
     better.filter(({ words }, place) => better.findIndex((each) => each.words === words) === place).map(({ words, fields: set }) =>
@@ -101,8 +101,8 @@ export class View {
     const rows = (engines?.rows ?? []).map(({ engine, refused, fit }) => (refused
       ? [engine, h("td", { colspan: 6, class: "quiet" }, refused)]
       : [fit.engine, yes(fit.fits), bytes(fit.reserved_kv_bytes), bytes(fit.kv_bytes_available), count(fit.max_batch), count(fit.max_context), percent(fit.kv_headroom)]));
-    fill(this.engines, rows.length ? table("What each engine reserves and holds", ["engine", "fits", "reserved", "KV cache per GPU",
-      "max sequences", "max context", "cache left free"], rows) : h("p", { class: "quiet" }, "No accelerator is chosen."));
+    fill(this.engines, rows.length ? table("Reserved and available KV cache by engine", ["engine", "fits", "reserved", "KV cache per GPU",
+      "max sequences", "max context", "KV cache headroom"], rows) : h("p", { class: "quiet" }, "No accelerator is chosen."));
     fill(this.foot, notes(size, chosen), commands([size.command, chosen?.command, grid?.command]));
     return this.comparison.update(state);
   }

@@ -92,7 +92,7 @@ export class View {
       table("By draft length", ["γ", "tokens per pass", "speed-up", "break-even acceptance"], report.by_gamma.map((found) =>
         [count(found.gamma), number(found.expected_tokens_per_pass), found.gamma === report.best_gamma ? h("strong", {}, `${number(found.speedup)} ★`) : number(found.speedup),
           found.break_even_acceptance === null ? "none" : percent(found.break_even_acceptance)])),
-      table("Rules that people quote", ["rule", "it says", "right here", "why"], report.rules.map((rule) =>
+      table("Rules of thumb", ["rule", "predicts", "right here", "why"], report.rules.map((rule) =>
         [rule.name, rule.speedup === null ? (rule.pays ? "pays" : "does not pay") : `${number(rule.speedup)} ×`, yes(rule.agrees), rule.why])));
     fill(this.foot, notes(report), commands([report.command]));
   }

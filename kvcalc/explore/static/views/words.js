@@ -31,10 +31,10 @@ const en = {
     owners: (step) => `${step.blocks} blocks have an owner; without sharing it would be ${step.unshared_blocks}.`,
   },
   batching: {
-    told: "Answers differ in length. A fixed batch keeps every place until its longest answer is done. Given on at once, a place works again in the next step; and since a step reads the weights once for all, the same memory traffic makes more tokens.",
-    static: "Steps, fixed batches", continuous: "places given on", faster: "Faster by", used: (share) => `${percent(share)} of places in use`,
-    staticTold: "Steps until all answers are done, where a batch ends with its longest answer.", continuousTold: "Steps where a waiting request takes a place as soon as one is free.", fasterTold: "The first number of steps over the second.",
-    at: (step) => `Step ${step.place + 1}: numbers are requests, empty places wait.`, kept: "kept", given: "given on", empty: "empty", request: (place) => `request ${place}`,
+    told: "Answers differ in length. A static batch holds every slot until its longest answer is done. With continuous batching a free slot takes the next request in the next step; and since a step reads the weights once for all slots, the same memory traffic makes more tokens.",
+    static: "Steps, static batching", continuous: "Steps, continuous batching", faster: "Speed-up", used: (share) => `${percent(share)} of slots in use`,
+    staticTold: "Steps until all answers are done, where a batch ends with its longest answer.", continuousTold: "Steps where a waiting request takes a slot as soon as one is free.", fasterTold: "The first number of steps over the second.",
+    at: (step) => `Step ${step.place + 1}: numbers are requests; an empty slot does no work.`, kept: "static", given: "continuous", empty: "empty", request: (place) => `request ${place}`,
   },
   speculate: {
     told: "A draft proposes tokens and the target checks them in one pass. It keeps those that it would have chosen, and adds one of its own. Whatever the draft, the text is the target's.",
