@@ -240,8 +240,10 @@ def smaller(one: _Number, other: _Number) -> _Number:
 def larger(*numbers: float) -> float:
     """Return the largest of some numbers, as ``max`` does; digits of nothing drop out of a formula."""
     largest = max(numbers)
+    if not isinstance(largest, Traced):
+        return largest
     terms = tuple(dict.fromkeys(term for term in map(term_of, numbers) if not term.is_digits(0)))
-    if not isinstance(largest, Traced) or len(terms) == 1:
+    if len(terms) == 1:
         return largest
     made: float = _made(plain(largest), Term(plain(largest), join="max", terms=terms))
     return made

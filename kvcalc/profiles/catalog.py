@@ -97,12 +97,19 @@ def names(kind: Kind) -> list[str]:
 
 def entries(kind: Kind) -> dict[str, Entry]:
     """Return the files of all profiles that can be found, by their names."""
-    *others, shipped = folders(kind)
-    paths = {path.stem: path for path in profile_files(shipped)}
+    *others, _ = folders(kind)
+    found = dict(_shipped_entries(kind))
     for folder in reversed(others):
         if folder.name == _FOLDER[kind]:
-            paths |= {path.stem: path for path in profile_files(folder)}
-    return {name: _entry(path, name, kind, by_alias=False) for name, path in paths.items()}
+            found |= {path.stem: _entry(path, path.stem, kind, by_alias=False) for path in profile_files(folder)}
+    return found
+
+
+@cache
+def _shipped_entries(kind: Kind) -> dict[str, Entry]:
+    """Return the files of kvcalc's own profiles, which don't change while it runs."""
+    paths = profile_files(shipped_folder(kind))
+    return {path.stem: _entry(path, path.stem, kind, by_alias=False) for path in paths}
 
 
 def _entry(path: Path, key: str, kind: Kind, *, by_alias: bool) -> Entry:

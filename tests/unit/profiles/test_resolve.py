@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import kvcalc
-from kvcalc.profiles.catalog import shipped_folder
+from kvcalc.profiles.catalog import entries, shipped_folder
 from kvcalc.profiles.name_index import profile_names
 from kvcalc.profiles.origins import noting_origins, origin_notes
 from kvcalc.profiles.reader import read_yaml_file
@@ -332,6 +332,28 @@ def test_users_profiles_are_resolved_too(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("KVCALC_PROFILES", str(tmp_path))
     assert kvcalc.load_model("House Model 7B").name == "house-model-7b"
     assert kvcalc.load_model("someone/House-Model-7B-Chat-AWQ").weight_formats["mlp"] == "int4-g128-zp4"
+
+
+def test_kvcalcs_own_profiles_are_listed_once_and_users_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KVCALC_PROFILES", str(tmp_path))
+    folder = tmp_path / "calibration_profiles"
+    folder.mkdir()
+    before, listed, listing = entries("calibration"), [], Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", lambda path: listed.append(path) or listing(path))
+    assert entries("calibration") == before
+    assert listed == [folder]
+    for name in ("house", "vllm-hopper"):
+        (folder / f"{name}.yaml").write_text("name: x")
+    found = entries("calibration")
+    assert found.keys() - before.keys() == {"house"}
+    assert [(found[name].shipped, found[name].shadows) for name in ("house", "vllm-hopper", "vllm-blackwell")] == [
+        (False, False),
+        (False, True),
+        (True, False),
+    ]
+    assert before["vllm-hopper"].shipped
 
 
 def test_words_of_a_long_name_are_bounded() -> None:
