@@ -34,7 +34,6 @@ class Family:
             stays near it.
         kernels_of: of an engine that serves many requests, the accelerator whose kernels it starts from; parameters and
             split are then those of `kvcalc.evidence.serving`.
-        like: a calibration that is taken as it is, but for what is free.
         also_16_bit: give multiplications in 16 bits the FLOP/s that those in 8-bit integers reach: of a quantised file
             a user need not know in which of them the engine multiplies.
         also_fp4: the same for experts that newer builds multiply in 4 bits.
@@ -49,17 +48,11 @@ class Family:
     shares_of: str = ""
     near: str = ""
     kernels_of: str = ""
-    like: str = ""
     also_16_bit: bool = False
     also_fp4: bool = False
 
     def start(self, fitted: Mapping[str, Calibration]) -> Calibration:
         """Return the calibration that the search starts from, with the shares of one that is fitted already."""
-        if self.like:
-            measured = Measured(device="", date=_FITTED)
-            return replace(
-                fitted[self.like], name=self.name, applies_to=self.applies_to, intervals={}, measured=measured
-            )
         given = fitted[self.shares_of].reach if self.shares_of else {}
         taken = {kind: share for kind, share in given.items() if kind.partition(":")[0] not in self.reach}
         reach = {
@@ -98,7 +91,7 @@ _CUDA = {"matrix:int8": _MATRIX, "matrix:fp16": _MATRIX, "experts:int8": _EXPERT
 # Max in IQ4_NL, Q4_1 and Q3_K_M, short and at 12,700 tokens: 0.41, 0.31 and 0.42 of the bandwidth.
 _METAL_ATTENTION = Reach(bandwidth_share=0.41, flop_share=0.6)
 _KERNEL = Reach(bandwidth_share=0.8, flop_share=0.6, call_s=5e-6)
-_GDDR = ("ada", "rtx-5090", "rtx-pro-6000-max-q", "rtx-pro-6000-server", "rtx-pro-6000-workstation")
+_RTX = ("rtx-5090", "rtx-pro-6000-max-q", "rtx-pro-6000-server", "rtx-pro-6000-workstation")
 _BLACKWELL = ("blackwell", "blackwell-ultra")
 _SHARES_OF_ATTENTION = ("attention.bandwidth_share", "attention.flop_share")
 _LLAMA_CPP = ("step_s", "layer_s", "matrix.bandwidth_share", "matrix.flop_share", "experts.bandwidth_share",
@@ -140,15 +133,9 @@ FAMILIES = (
         reach={"matrix": _KERNEL, "matrix:fp8": _KERNEL, "attention": _KERNEL},
     ),
     Family(name="vllm-hopper", engine="vllm", applies_to=("hopper",), kernels_of="h200"),
-    Family(
-        name="vllm-ampere",
-        engine="vllm",
-        applies_to=("ampere",),
-        free=("step_s", "layer_s"),
-        like="vllm-hopper",
-        near="vllm-hopper",
-    ),
-    Family(name="vllm-ada", engine="vllm", applies_to=_GDDR, like="vllm-hopper", near="vllm-hopper"),
+    Family(name="vllm-ampere", engine="vllm", applies_to=("ampere",), kernels_of="a100-80gb"),
+    Family(name="vllm-ada", engine="vllm", applies_to=("ada",), kernels_of="l40s"),
+    Family(name="vllm-blackwell-rtx", engine="vllm", applies_to=_RTX, kernels_of="rtx-pro-6000-server"),
     Family(name="tensorrt-llm-hopper", engine="tensorrt-llm", applies_to=("hopper",), kernels_of="h200"),
     Family(name="sglang-hopper", engine="sglang", applies_to=("hopper",), kernels_of="h200"),
     Family(name="vllm-blackwell", engine="vllm", applies_to=_BLACKWELL, kernels_of="b200"),

@@ -41,5 +41,5 @@ def test_what_is_fitted_is_what_the_family_leaves_free(family: Family) -> None:
     assert all(getattr(calibration, name) == getattr(near, name, 0) for name in TIMES if name not in family.free)
     assert "link_share" in family.free or calibration.link_share == getattr(near, "link_share", 1)
     assert calibration.reach.keys() >= family.reach.keys()
-    assert {family.near, family.shares_of, family.like} <= {"", *BY_NAME}
+    assert {family.near, family.shares_of} <= {"", *BY_NAME}
     assert all(fnmatchcase(pattern.replace("*", "x"), pattern) for pattern in family.held_out)
