@@ -17,7 +17,7 @@ from kvcalc.evidence.estimates import estimated_passes
 from kvcalc.evidence.families import FAMILIES
 from kvcalc.evidence.fit import Sample, even_interval, fit, interval, left_out, sample_seconds
 from kvcalc.evidence.gate import judge
-from kvcalc.evidence.serving import fit_serving, served_records
+from kvcalc.evidence.serving import fit_serving, group_interval, inside_others, served_records
 from kvcalc.plan.estimates import best_calibration
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class Unseen:
         kind: the kind of time that intervals are kept by.
         ratio: measured / estimate.
         is_compute: whether its passes are limited by FLOP/s.
+        group: of a served record, its group.
+        inside: and whether the interval of the other groups holds it, if it is made of such times.
     """
 
     family: str
@@ -60,6 +62,8 @@ class Unseen:
     kind: str
     ratio: float
     is_compute: bool = False
+    group: str = ""
+    inside: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +96,11 @@ def fit_families(
     for family, own in shared:
         if family.kernels_of:
             fitted[family.name] = served[family.name]
-            unseen += [_unseen(family, each.kind, each.ratio) for each in judged if each.family == family.name]
+            unseen += [
+                replace(_unseen(family, each.kind, each.ratio), group=each.group, inside=inside)
+                for each, inside in zip(judged, inside_others(judged), strict=True)
+                if each.family == family.name
+            ]
         else:
             start = family.start(fitted)
             fitted[family.name] = _fit(family, start, own, fitted.get(family.near))
@@ -114,7 +122,19 @@ def _served(
         calibrations, own_judged = fit_serving(engine, kernels)
         fitted |= calibrations
         judged += own_judged
-    return fitted, judged
+    return {name: _with_group_intervals(each, judged) for name, each in found.items()}, judged
+
+
+def _with_group_intervals(calibration: Calibration, judged: Sequence[Judgement]) -> Calibration:
+    """Return a calibration with the intervals of all groups, for each kind of time that it has some records of."""
+    own = Counter(each.kind for each in judged if each.family == calibration.name)
+    found = {kind: group_interval(judged, kind) for kind in sorted(own) if own[kind] >= _FEWEST}
+    return replace(
+        calibration,
+        memory_interval=group_interval(judged, "served"),
+        compute_interval=group_interval(judged, "first token"),
+        intervals=found | {_PHASES[kind]: spread for kind, spread in found.items() if kind in _PHASES},
+    )
 
 
 def _unseen(family: Family, kind: str, ratio: float, *, is_compute: bool = False) -> Unseen:
@@ -151,11 +171,12 @@ def _by_kind(fitted: Mapping[str, Calibration], unseen: Sequence[Unseen]) -> Ite
     """Yield the calibrations with an interval for each kind of time that has enough records.
 
     A family with too few, but some, takes that of the families of its engine with too few, else that of all families of
-    its engine, if these have enough together.
+    its engine, if these have enough together. Those of engines that serve many requests have theirs.
     """
     cells: dict[tuple[str, str], dict[str, list[float]]] = {}
     for one in unseen:
-        cells.setdefault((one.engine, one.kind), {}).setdefault(one.family, []).append(one.ratio)
+        if not one.group:
+            cells.setdefault((one.engine, one.kind), {}).setdefault(one.family, []).append(one.ratio)
     for name, calibration in fitted.items():
         intervals = {}
         for (engine, kind), families in sorted(cells.items()):
@@ -164,9 +185,8 @@ def _by_kind(fitted: Mapping[str, Calibration], unseen: Sequence[Unseen]) -> Ite
             own = families.get(name, [])
             taken = next((each for each in (own, few, every) if len(each) >= _ENOUGH), None)
             if engine == calibration.engine and taken is not None and len(own) >= _FEWEST:
-                intervals[kind] = even_interval(taken)
-        intervals |= {_PHASES[kind]: spread for kind, spread in intervals.items() if kind in _PHASES}
-        yield replace(calibration, intervals=intervals)
+                found[kind] = even_interval(taken)
+        yield replace(calibration, intervals={**calibration.intervals, **found})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,12 +228,13 @@ def cross_validated(
     """
     shared = list(_shared_out(cases, families))
     served, judgements = _served(shared, kernels)
+    held = list(zip(judgements, inside_others(judgements), strict=True))
     fitted: dict[str, Calibration] = {}
     for family, own in shared:
         if family.kernels_of:
             fitted[family.name] = served[family.name]
             if not only or family.name in only:
-                yield from _judged([each for each in judgements if each.family == family.name])
+                yield from (_judged(one, inside=bool(inside)) for one, inside in held if one.family == family.name)
             continue
         start = family.start(fitted)
         fitted[family.name] = _fit(family, start, own, fitted.get(family.near))
@@ -237,15 +258,8 @@ def cross_validated(
                 )
 
 
-def _judged(judgements: Sequence[Judgement]) -> Iterator[Judged]:
-    """Yield a family's served records, each against a fit without its group and the interval of the other groups."""
-    for one in judgements:
-        others = [each.ratio for each in judgements if each.kind == one.kind and each.group != one.group]
-        if not others:
-            continue
-        even = interval([(str(index), ratio) for index, ratio in enumerate(others)])
-        inside = min(1.0, even.low) <= one.ratio <= max(1.0, even.high)
-        yield Judged(family=one.family, campaign=one.group, case=one.case, error=1 / one.ratio - 1, inside=inside)
+def _judged(one: Judgement, *, inside: bool) -> Judged:
+    return Judged(family=one.family, campaign=one.group, case=one.case, error=1 / one.ratio - 1, inside=inside)
 
 
 def _by_campaign(pairs: Sequence[tuple[Sample, float]]) -> dict[str, list[tuple[Sample, float]]]:

@@ -165,17 +165,24 @@ def interval(ratios: Sequence[tuple[str, float]]) -> Interval:
     return Interval(low=_rounded(low), high=_rounded(high))
 
 
-def even_interval(ratios: Sequence[float]) -> Interval:
-    """Return the interval that holds four of five ratios measured / estimate, each counted alike, and the estimate.
+def even_interval(ratios: Sequence[float], groups: Sequence[str] | None = None) -> Interval:
+    """Return the interval that holds four of five ratios measured / estimate, and the estimate.
 
     A tenth lies on either side; a fifth on one, where the estimate is beyond the tenth on the other.
+
+    Args:
+        ratios: the ratios.
+        groups: the group of each, if groups weigh as in `fit`; otherwise each ratio counts alike.
 
     >>> even_interval([0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7])
     Interval(low=0.8, high=1.6, records=10)
     >>> even_interval([1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, 2.0])
     Interval(low=1.0, high=1.8, records=10)
+    >>> even_interval([0.9, 1.0, 1.0, 1.0, 1.0, 2.0], ["a", "a", "a", "a", "a", "b"])
+    Interval(low=0.9, high=2.0, records=6)
     """
-    ordered = [(ratio, 1 / len(ratios)) for ratio in sorted(ratios)]
+    weights = _weights(groups) if groups else [1 / len(ratios)] * len(ratios)
+    ordered = sorted(zip(ratios, weights, strict=True))
     low, high = (_rounded(_quantile(ordered, share)) for share in (_TAIL, 1 - _TAIL))
     if low > 1:
         low, high = 1.0, _rounded(_quantile(ordered, 1 - 2 * _TAIL))
