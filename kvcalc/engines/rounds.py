@@ -27,8 +27,8 @@ SGLANG_ROUND_S, SEQUENCE_S = 1.88e-3, 8.36e-5
 # vLLM 0.9, one request: the round at no drafted token, from drafts of 2 to 7, less a plain step (issue 20780).
 VLLM_ROUND_S = 9.46e-4
 # Measured over estimated speed-up of four of five records that no term was fitted to, their groups weighing alike.
-_ALONE = Interval(low=0.75, high=1.2, records=10)
-_BATCHED = Interval(low=0.73, high=1.13, records=24)
+_ALONE = Interval(low=0.75, high=1.17, records=10)
+_BATCHED = Interval(low=0.73, high=1.06, records=24)
 
 # Rounds are scheduled ahead by default since 0.5.11 (environ.py: SGLANG_ENABLE_SPEC_V2; off in 0.5.10), but not those
 # of n-grams (server_args.py of 0.5.11).
