@@ -181,7 +181,7 @@ def even_interval(ratios: Sequence[float], groups: Sequence[str] | None = None) 
     >>> even_interval([0.9, 1.0, 1.0, 1.0, 1.0, 2.0], ["a", "a", "a", "a", "a", "b"])
     Interval(low=0.9, high=2.0, records=6)
     """
-    weights = _weights(groups) if groups else [1 / len(ratios)] * len(ratios)
+    weights = shared_weights(groups) if groups else [1 / len(ratios)] * len(ratios)
     ordered = sorted(zip(ratios, weights, strict=True))
     low, high = (_rounded(_quantile(ordered, share)) for share in (_TAIL, 1 - _TAIL))
     if low > 1:
