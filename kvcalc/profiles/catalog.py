@@ -96,13 +96,13 @@ def names(kind: Kind) -> list[str]:
 
 
 def entries(kind: Kind) -> dict[str, Entry]:
-    """Return the files of all profiles that can be found, by their names."""
+    """Return the files of all profiles that can be listed, by their names."""
     *others, _ = folders(kind)
-    found = dict(_shipped_entries(kind))
+    listed = dict(_shipped_entries(kind))
     for folder in reversed(others):
         if folder.name == _FOLDER[kind]:
-            found |= {path.stem: _entry(path, path.stem, kind, by_alias=False) for path in profile_files(folder)}
-    return found
+            listed |= {path.stem: _entry(path, path.stem, kind, by_alias=False) for path in profile_files(folder)}
+    return listed
 
 
 @cache
