@@ -96,7 +96,7 @@ def names(kind: Kind) -> list[str]:
 
 
 def entries(kind: Kind) -> dict[str, Entry]:
-    """Return the files of all profiles that can be listed, by their names."""
+    """Return the files of all profiles that can be found, by their names."""
     *others, _ = folders(kind)
     listed = dict(_shipped_entries(kind))
     for folder in reversed(others):
