@@ -122,18 +122,18 @@ def _served(
         calibrations, own_judged = fit_serving(engine, kernels)
         fitted |= calibrations
         judged += own_judged
-    return {name: _with_group_intervals(each, judged) for name, each in found.items()}, judged
+    return {name: _with_group_intervals(each, judged) for name, each in fitted.items()}, judged
 
 
 def _with_group_intervals(calibration: Calibration, judged: Sequence[Judgement]) -> Calibration:
     """Return a calibration with the intervals of all groups, for each kind of time that it has some records of."""
     own = Counter(each.kind for each in judged if each.family == calibration.name)
-    found = {kind: group_interval(judged, kind) for kind in sorted(own) if own[kind] >= _FEWEST}
+    intervals = {kind: group_interval(judged, kind) for kind in sorted(own) if own[kind] >= _FEWEST}
     return replace(
         calibration,
         memory_interval=group_interval(judged, "served"),
         compute_interval=group_interval(judged, "first token"),
-        intervals=found | {_PHASES[kind]: spread for kind, spread in found.items() if kind in _PHASES},
+        intervals=intervals | {_PHASES[kind]: spread for kind, spread in intervals.items() if kind in _PHASES},
     )
 
 
@@ -185,8 +185,8 @@ def _by_kind(fitted: Mapping[str, Calibration], unseen: Sequence[Unseen]) -> Ite
             own = families.get(name, [])
             taken = next((each for each in (own, few, every) if len(each) >= _ENOUGH), None)
             if engine == calibration.engine and taken is not None and len(own) >= _FEWEST:
-                found[kind] = even_interval(taken)
-        yield replace(calibration, intervals={**calibration.intervals, **found})
+                intervals[kind] = even_interval(taken)
+        yield replace(calibration, intervals={**calibration.intervals, **intervals})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,13 +228,13 @@ def cross_validated(
     """
     shared = list(_shared_out(cases, families))
     served, judgements = _served(shared, kernels)
-    held = list(zip(judgements, inside_others(judgements), strict=True))
+    inside_of = list(zip(judgements, inside_others(judgements), strict=True))
     fitted: dict[str, Calibration] = {}
     for family, own in shared:
         if family.kernels_of:
             fitted[family.name] = served[family.name]
             if not only or family.name in only:
-                yield from (_judged(one, inside=bool(inside)) for one, inside in held if one.family == family.name)
+                yield from (_judged(one, inside=bool(inside)) for one, inside in inside_of if one.family == family.name)
             continue
         start = family.start(fitted)
         fitted[family.name] = _fit(family, start, own, fitted.get(family.near))

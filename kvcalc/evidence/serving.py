@@ -219,15 +219,15 @@ def fit_serving(
     """
     steps = [_steps(served) for served in engine]
     requests: dict[str, Any] = _requests(engine, steps)
-    found = {}
+    fitted = {}
     for served, own in zip(engine, steps, strict=True):
         training, judging = (
             [case for case, sample in served.samples if judges(sample.group) is is_judged]
             for is_judged in (False, True)
         )
         measured = _measured(served.family, training, judging, kernels)
-        found[served.family.name] = replace(own, **requests, measured=measured)
-    return found, left_out_groups(engine)
+        fitted[served.family.name] = replace(own, **requests, measured=measured)
+    return fitted, left_out_groups(engine)
 
 
 def group_interval(judged: Iterable[Judgement], kind: str) -> Interval:
