@@ -14,7 +14,8 @@ from .faults import FAULTS, FIGURES
 
 ROOT = Path(__file__).parents[2]
 COST = Path("kvcalc", "cost")
-LEAN = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # start-up is most of the time here
+# Start-up is most of the time here: no plugins, and so none of the options that they add.
+LEAN, WITHOUT_THEIRS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, ["-o", "addopts="]
 SHARED = ("hardware_profiles", "model_profiles", "pyproject.toml")
 every_fault = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "-"))
 
@@ -39,7 +40,7 @@ def copy(tmp_path_factory):
 
 def _run(folder, *tests):
     """Run tests of a copied package on that package: its folder is the current one and stands first on the path."""
-    options = ["-q", "-x", "-p", "no:cacheprovider", "--no-header", "--doctest-modules"]
+    options = ["-q", "-x", "-p", "no:cacheprovider", "--no-header", "--doctest-modules", *WITHOUT_THEIRS]
     own = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return subprocess.run(
         [sys.executable, "-m", "pytest", *options, *tests],
