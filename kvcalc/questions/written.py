@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from kvcalc.engines.commands import needed_checkpoint
 from kvcalc.files import write_whole
 from kvcalc.plan.planner.space import domain_gpus
-from kvcalc.render.manifests import Started, manifest_files, service_name
+from kvcalc.render.manifests import manifest_files
+from kvcalc.render.started import Started, service_name
 from kvcalc.simulate.planner.options import words_of
 
 if TYPE_CHECKING:

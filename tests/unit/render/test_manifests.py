@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kvcalc.render.manifests import Started, manifest_files, service_name
+from kvcalc.render.manifests import manifest_files
+from kvcalc.render.started import Started, service_name
 
 
 def files(*, name="m", replicas=1, vendor="nvidia", engine="vllm", gpus=2, local="", role=""):
