@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kvcalc.core.errors import InputError, ProfileError, did_you_mean
 from kvcalc.core.ranges import check_between
 from kvcalc.core.requests import Request, Segment
-from kvcalc.core.units import ceil_div, parse_seconds
+from kvcalc.core.units import SECONDS_PER_DAY, ceil_div, parse_seconds
 from kvcalc.files import BoundedLines, open_text, unique_keys
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ _MAX_PRIORITY = 10**9
 _MAX_SHOWN = 60
 # Length of ``2023-11-16 18:15:``: what comes before the seconds of a date.
 _MINUTE = 17
-_DAY_S = 86_400.0
 # Tokens of one of Mooncake's blocks: Qin et al. 2024, arXiv 2407.00079, the trace's own description.
 _HASHED_TOKENS = 512
 
@@ -327,7 +326,7 @@ class _Clock:
             raise InputError(f"{columns.time} {_shown(value)} is not a time")
         if self._first is None:
             begin_s = whole_s + rest * unit_s
-            self._first = (begin_s - begin_s % _DAY_S, 0.0) if self._since_midnight else (whole_s, rest)
+            self._first = (begin_s - begin_s % SECONDS_PER_DAY, 0.0) if self._since_midnight else (whole_s, rest)
         passed_s = (whole_s - self._first[0]) + (rest - self._first[1]) * unit_s
         if passed_s > _LONGEST_S:
             raise InputError(f"{columns.time} is {passed_s:g} s after the first, longer than any trace")

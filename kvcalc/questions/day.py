@@ -7,10 +7,10 @@ from io import StringIO
 from pathlib import Path
 
 from kvcalc.core.errors import InputError, KvcalcError
-from kvcalc.core.units import SECONDS_PER_HOUR, parse_seconds, request_rate, seconds_text
+from kvcalc.core.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, parse_seconds, request_rate, seconds_text
 from kvcalc.files import read_text
 from kvcalc.importers.traces import is_trace, read_trace
-from kvcalc.plan.planner.day import DAY_S, DayLoad, counted_by_hour
+from kvcalc.plan.planner.day import DayLoad, counted_by_hour
 
 __all__ = ["day_notes", "read_day"]
 
@@ -37,7 +37,7 @@ def read_day(path: str, *, columns: str | None = None) -> DayLoad:
         requests = read_trace(path, columns=columns, since_midnight=True)
         return counted_by_hour(request.arrival_s for request in requests)
     slices = _slices(path)
-    return DayLoad(slices=tuple(slices), end_s=max(DAY_S, slices[-1][0] + SECONDS_PER_HOUR))
+    return DayLoad(slices=tuple(slices), end_s=max(float(SECONDS_PER_DAY), slices[-1][0] + SECONDS_PER_HOUR))
 
 
 def _slices(path: str) -> list[tuple[float, float]]:
@@ -92,9 +92,9 @@ def day_notes(day: DayLoad | None, *, planned_per_s: float, simulated: int | Non
         planned = f"{request_rate(planned_per_s)} that are planned for"
         peak = request_rate(day.peak_per_s)
         notes.append(f"the day's peak of {peak} is above the {planned}: raise --rate to confirm it")
-    if day.trace_s > DAY_S:
+    if day.trace_s > SECONDS_PER_DAY:
         notes.append(f"the day is that of the busiest hour in a trace of {seconds_text(day.trace_s)}")
-    elif day.busiest_s is not None and day.end_s - day.slices[0][0] < DAY_S - SECONDS_PER_HOUR:
+    elif day.busiest_s is not None and day.end_s - day.slices[0][0] < SECONDS_PER_DAY - SECONDS_PER_HOUR:
         covered = f"the trace has {seconds_text(day.trace_s)} of a day"
         notes.append(f"{covered}; GPU-hours and savings are of that time alone")
     if simulated is not None and simulated < day.peak_requests:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from kvcalc.core.errors import InputError
 from kvcalc.core.reports.plan import DayHour, DaySavings
-from kvcalc.core.units import SECONDS_PER_HOUR
+from kvcalc.core.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["DAY_S", "DayLoad", "counted_by_hour", "day_savings"]
+__all__ = ["DayLoad", "counted_by_hour", "day_savings"]
 
-DAY_S = 86_400.0
 # An hour at either end of a trace is joined to the one beside it where the trace has less than this share of it: the
 # rate of a few minutes is that of chance.
 _LEAST_OF_HOUR = 0.5
@@ -62,9 +61,9 @@ def counted_by_hour(arrivals_s: Iterable[float]) -> DayLoad:
     Raises:
         InputError: no requests, or all at once.
 
-    >>> day = counted_by_hour([4000, 5000, 7200, 8000, 9000, 10_800])
+    >>> day = counted_by_hour([4000.0, 5000.0, 7200, 8000, 9000, 10_800])
     >>> day.slices, day.end_s, day.busiest_s
-    (((4000.0, 0.000625), (7200.0, 0.0011111111111111111)), 10800.0, (3200, 6800))
+    (((4000.0, 0.000625), (7200.0, 0.0011111111111111111)), 10800.0, (3200.0, 6800.0))
     """
     counts: dict[int, int] = {}
     first_s = last_s = None
@@ -76,9 +75,9 @@ def counted_by_hour(arrivals_s: Iterable[float]) -> DayLoad:
         raise InputError("all requests come at once: they make no day", hint="give --day with start,rate")
     hours = _whole_hours(counts, first_s, last_s)
     busiest = max(hours, key=lambda hour: hour[2] / (hour[1] - hour[0]))
-    if last_s - first_s > DAY_S:
+    if last_s - first_s > SECONDS_PER_DAY:
         hours = _day_of(busiest, hours)
-    midnight_s = hours[0][0] // DAY_S * DAY_S
+    midnight_s = hours[0][0] // SECONDS_PER_DAY * SECONDS_PER_DAY
     return DayLoad(
         slices=tuple((begin_s - midnight_s, count / (end_s - begin_s)) for begin_s, end_s, count in hours),
         end_s=hours[-1][1] - midnight_s,
@@ -110,8 +109,11 @@ def _joined(one: _Hour, other: _Hour) -> _Hour:
 
 def _day_of(busiest: _Hour, hours: list[_Hour]) -> list[_Hour]:
     """Return the hours of the clock's day that one lies in, or those of the trace's last day where it ends before."""
-    begin_s = min(busiest[0] // DAY_S * DAY_S, math.ceil(hours[-1][1] / SECONDS_PER_HOUR) * SECONDS_PER_HOUR - DAY_S)
-    return [hour for hour in hours if begin_s <= hour[0] < begin_s + DAY_S]
+    begin_s = min(
+        busiest[0] // SECONDS_PER_DAY * SECONDS_PER_DAY,
+        math.ceil(hours[-1][1] / SECONDS_PER_HOUR) * SECONDS_PER_HOUR - SECONDS_PER_DAY,
+    )
+    return [hour for hour in hours if begin_s <= hour[0] < begin_s + SECONDS_PER_DAY]
 
 
 def day_savings(day: DayLoad, *, capacity_per_s: float, gpus: int, spare: int, cold_start_s: float) -> DaySavings:
@@ -134,7 +136,7 @@ def day_savings(day: DayLoad, *, capacity_per_s: float, gpus: int, spare: int, c
     >>> [row.gpus for row in day.rows], day.gpu_hours, day.fixed_gpu_hours
     ([2, 8], 126.0, 192.0)
     """
-    if not 0 <= cold_start_s < DAY_S:
+    if not 0 <= cold_start_s < SECONDS_PER_DAY:
         raise InputError(f"a cold start takes from 0 s to a day, not {cold_start_s:g} s", parameter="cold-start")
     slices = day.slices
     ends = [start for start, _ in slices[1:]] + [day.end_s]
